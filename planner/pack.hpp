@@ -1,0 +1,63 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace plimsoll {
+
+/// Half-open range of ops [first_op, last_op) during which a buffer's contents are needed.
+struct Lifetime {
+    std::uint32_t first_op = 0;
+    std::uint32_t last_op = 0;
+
+    auto operator<=>(const Lifetime&) const = default;
+};
+
+struct Buffer {
+    std::string name;                     // as in the schedule: "attn_out"
+    std::uint64_t size_bytes = 0;         // exact; rounding is pack's business
+    std::uint64_t alignment_bytes = 256;  // power of two; 256 is what a device allocation gives
+    Lifetime lifetime;                    // never empty
+
+    bool operator==(const Buffer&) const = default;
+};
+
+/// Where each buffer starts, and how good that is.
+struct Packing {
+    std::vector<std::uint64_t> offset_bytes;  // by buffer, in the order given
+    std::uint64_t packed_bytes = 0;           // the region that holds them all
+    std::uint64_t lower_bound_bytes = 0;      // largest sum alive at one op, sizes rounded up to alignment
+    bool optimal = false;                     // proven: packed == bound, or the search was exhausted
+
+    bool operator==(const Packing&) const = default;
+};
+
+/// Work limit of the exact search, in visited nodes: deterministic, unlike a clock.
+struct PackLimits {
+    std::uint64_t node_count_max = 20'000;
+    /// Stop as soon as a packing of at most this size is found; 0: as small as can be.
+    std::uint64_t capacity_bytes = 0;
+};
+
+/// Gives every buffer an offset so that no two share a byte while both are live.
+///
+///     bytes 12 |------|-------------|
+///              |  q   | expert_out  |
+///            4 |------|------|------|
+///              |  attn_out   |      |
+///            0 |======|======|======|
+///        op    0      1      2      3
+///
+/// Greedy in several orders first; then, while the result is above the lower bound, a bounded exact search.
+/// Pure; equal input gives equal output. Whether it fits is the caller's question.
+[[nodiscard]] Packing pack(std::span<const Buffer> buffers, const PackLimits& limits = {});
+
+/// The first rule a packing breaks, in words, or nothing. Naive, O(n^2), shares no code with `pack`.
+[[nodiscard]] std::optional<std::string> validate_packing(std::span<const Buffer> buffers,
+                                                          const Packing& packing);
+
+}  // namespace plimsoll
