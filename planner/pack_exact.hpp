@@ -20,4 +20,20 @@ struct Block {
     }
 };
 
+enum class ExactOutcome {
+    found,     // offsets hold a packing within the capacity
+    refuted,   // no packing within the capacity exists
+    gave_up,   // the node limit came first
+};
+
+struct ExactResult {
+    ExactOutcome outcome = ExactOutcome::gave_up;
+    std::vector<std::uint64_t> offset_bytes;  // by block; empty unless found
+    std::uint64_t node_count = 0;             // visited
+};
+
+/// Looks for a packing whose every block ends at or below `capacity_bytes`.
+[[nodiscard]] ExactResult pack_within(std::span<const Block> blocks, std::uint64_t capacity_bytes,
+                                      std::uint64_t node_count_max);
+
 }  // namespace plimsoll
