@@ -168,7 +168,7 @@ std::optional<std::uint64_t> place_greedily(std::span<const Block> blocks,
     return top_bytes;
 }
 
-/// The best of every order and fit; stops at the first that reaches `target_bytes`.
+/// The best of every order and fit; stops at the first within `target_bytes`.
 void pack_greedily(std::span<const Block> blocks, std::uint64_t target_bytes, Packing& packing) {
     const std::vector<BlockRank> ranks = ranks_of(blocks);
     std::vector<std::uint64_t> offset_bytes(blocks.size());
@@ -186,14 +186,63 @@ void pack_greedily(std::span<const Block> blocks, std::uint64_t target_bytes, Pa
     }
 }
 
+/// Takes over the packing if one of at most `target_bytes` is found. Returns what the search said.
+ExactOutcome try_target(const Timeline& timeline, std::uint64_t target_bytes,
+                        std::uint64_t node_count_max, Packing& packing) {
+    const ExactResult exact = pack_within(timeline, target_bytes, node_count_max);
+    packing.node_count += exact.node_count;
+    if (exact.outcome == ExactOutcome::refuted)
+        packing.proven_min_bytes =
+            target_bytes - target_bytes % timeline.unit_bytes + timeline.unit_bytes;
+    if (exact.outcome != ExactOutcome::found) return exact.outcome;
+    packing.packed_bytes = 0;
+    packing.offset_bytes.assign(packing.offset_bytes.size(), 0);
+    for (std::size_t i = 0; i < timeline.items.size(); ++i) {
+        const Item& item = timeline.items[i];
+        packing.offset_bytes[item.block] = exact.offset_bytes[i];
+        packing.packed_bytes =
+            std::max(packing.packed_bytes, exact.offset_bytes[i] + item.size_bytes);
+    }
+    return exact.outcome;
+}
+
+/// Narrows [proven minimum, packed] until both meet or the nodes are used up. The bound itself is tried first, since it
+/// is nearly always within reach; then the middle of what is left above the largest size that was too hard.
+void pack_smallest(const Timeline& timeline, std::uint64_t node_count_max, Packing& packing) {
+    std::uint64_t target_bytes = packing.proven_min_bytes;
+    std::uint64_t too_hard_bytes = 0;
+    while (packing.node_count < node_count_max) {
+        const std::uint64_t nodes_left = node_count_max - packing.node_count;
+        if (try_target(timeline, target_bytes, (nodes_left + 1) / 2, packing) ==
+            ExactOutcome::gave_up)
+            too_hard_bytes = target_bytes;
+        const std::uint64_t from_bytes =
+            std::max(packing.proven_min_bytes, too_hard_bytes + timeline.unit_bytes);
+        if (from_bytes >= packing.packed_bytes) return;
+        const std::uint64_t span_units = (packing.packed_bytes - from_bytes) / timeline.unit_bytes;
+        target_bytes = from_bytes + (span_units - 1) / 2 * timeline.unit_bytes;
+    }
+}
+
 }  // namespace
 
 Packing pack(std::span<const Buffer> buffers, const PackLimits& limits) {
     const std::vector<Block> blocks = blocks_of(buffers);
     Packing packing;
     packing.lower_bound_bytes = live_bytes_max(blocks);
-    pack_greedily(blocks, std::max(packing.lower_bound_bytes, limits.capacity_bytes), packing);
-    packing.optimal = packing.packed_bytes == packing.lower_bound_bytes;
+    packing.proven_min_bytes = packing.lower_bound_bytes;
+    const std::uint64_t enough_bytes = std::max(packing.lower_bound_bytes, limits.capacity_bytes);
+    pack_greedily(blocks, enough_bytes, packing);
+    const bool impossible =
+        limits.capacity_bytes != 0 && limits.capacity_bytes < packing.lower_bound_bytes;
+    if (packing.packed_bytes > enough_bytes && !impossible && limits.node_count_max != 0) {
+        const Timeline timeline = timeline_of(blocks);
+        if (limits.capacity_bytes != 0)
+            (void)try_target(timeline, limits.capacity_bytes, limits.node_count_max, packing);
+        else
+            pack_smallest(timeline, limits.node_count_max, packing);
+    }
+    packing.optimal = packing.packed_bytes == packing.proven_min_bytes;
     return packing;
 }
 

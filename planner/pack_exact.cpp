@@ -1,274 +1,262 @@
 #include "planner/pack_exact.hpp"
 
 #include <algorithm>
-#include <cstdlib>
-#include <limits>
+#include <array>
+#include <bit>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
-#include "planner/units.hpp"
+#include "planner/pack_state.hpp"
+
+// How the search works. A *valley* is a run of sections at one floor between higher ones. Everything unplaced in a
+// valley stands at its floor or above, so exactly one of these holds for any of its sections: one of the items that
+// rest on the floor stands there, or the floor stays bare in that section and rises. Those are a node's branches.
+// Valleys do not disturb one another, so any may be taken next, and parts of the timeline that no unplaced item
+// connects are solved one after the other.
+//
+// The idea of searching only settled packings from the floor up, of checking sections against what must still go
+// in, and of splitting a timeline that falls apart is MiniMalloc's (Moffitt, ASPLOS 2023), which branches over all
+// items by rising offset instead. Branching in one valley keeps the alternatives few, and remembering failed states
+// makes restarts with another strategy cheap.
 
 namespace plimsoll {
 namespace {
 
-constexpr std::uint64_t kDead = std::numeric_limits<std::uint64_t>::max();
+/// Which section of all valleys to decide next.
+enum class SectionChoice { tightest, fewest_items, lowest };
 
-struct Strategy { int section; int order; };
+/// Which item to try on its floor first.
+enum class ItemOrder { longest, most_crowded };
 
-struct Item {
-    std::uint64_t size;
-    std::uint64_t align;
-    std::uint32_t lo, hi;   // sections
-    std::uint32_t source;
-    std::vector<std::uint32_t> neighbours;
-    std::uint32_t hull_lo, hull_hi;
+struct Strategy {
+    SectionChoice section;
+    ItemOrder order;
 };
 
-struct Search {
-    std::vector<Item> items;
-    std::vector<std::vector<std::uint32_t>> live;  // by section: items
-    std::uint64_t capacity;
-    // state
-    std::vector<std::uint64_t> floor, total, min_off, real_off, offset;
-    std::vector<std::uint32_t> cut;  // cut[s]: unplaced crossing s-1|s
-    std::vector<char> placed;
-    std::vector<std::pair<std::uint64_t*, std::uint64_t>> trail;
-    std::vector<std::uint32_t> placements;
-    std::uint64_t nodes = 0, limit = 0;
-    bool stopped = false;
-    Strategy strategy{};
+// Taken in turn with a doubling limit. On the eleven MiniMalloc problems each of them wins at least one.
+constexpr std::array kStrategies = {
+    Strategy{SectionChoice::tightest, ItemOrder::longest},
+    Strategy{SectionChoice::fewest_items, ItemOrder::longest},
+    Strategy{SectionChoice::lowest, ItemOrder::longest},
+    Strategy{SectionChoice::tightest, ItemOrder::most_crowded},
+};
 
-    void set(std::uint64_t& cell, std::uint64_t v) { trail.emplace_back(&cell, cell); cell = v; }
+/// Identifies the part of a state that decides whether it can be completed: the unplaced items of a range of
+/// sections with their lowest and support offsets. A false match would need two such sets to agree in 64 bits or
+/// more (about 2^-64 per look-up), so a refutation may rely on it.
+struct StateKey {
+    std::uint64_t low = 0;
+    std::uint64_t high = 0;
 
-    void undo(std::size_t trail_mark, std::size_t place_mark) {
-        while (trail.size() > trail_mark) { *trail.back().first = trail.back().second; trail.pop_back(); }
-        while (placements.size() > place_mark) {
-            auto j = placements.back(); placements.pop_back();
-            placed[j] = 0;
-            for (auto s = items[j].lo + 1; s < items[j].hi; ++s) ++cut[s];
-        }
+    bool operator==(const StateKey&) const = default;
+};
+
+/// Spreads every input bit over the whole word: xor-shift and odd multiply, twice.
+constexpr std::uint64_t mix(std::uint64_t value) {
+    constexpr std::uint64_t kOdd = 0xd6e8feb86659fd93u;
+    value = (value ^ (value >> 32)) * kOdd;
+    value = (value ^ (value >> 32)) * kOdd;
+    return value ^ (value >> 32);
+}
+
+/// States known to lead nowhere; a newer one takes the place of an older one in its slot.
+class FailedStates {
+public:
+    explicit FailedStates(std::uint64_t node_count_max)
+        : slots_(std::bit_ceil(std::clamp<std::uint64_t>(node_count_max, 64, kSlotCountMax))) {}
+
+    [[nodiscard]] bool contains(const StateKey& key) const { return slots_[slot(key)] == key; }
+    void insert(const StateKey& key) { slots_[slot(key)] = key; }
+
+private:
+    // 4 MiB: beyond that the table leaves the cache and the hardest MiniMalloc problem gets slower.
+    static constexpr std::uint64_t kSlotCountMax = 1u << 18;
+
+    [[nodiscard]] std::size_t slot(const StateKey& key) const {
+        return static_cast<std::size_t>(key.low) & (slots_.size() - 1);
     }
 
-    // recompute the sections [lo,hi)
-    bool refresh(std::uint32_t lo, std::uint32_t hi) {
-        for (auto s = lo; s < hi; ++s) {
-            std::uint64_t m = kDead;
-            for (auto k : live[s]) if (!placed[k]) m = std::min(m, min_off[k]);
-            if (m > floor[s]) set(floor[s], m);
-            if (m == kDead) continue;
-            if (m + total[s] > capacity) return false;
-        }
-        static const bool heads = !getenv("NOHEADS");
-        if (heads) {
-            static thread_local std::vector<std::pair<std::uint64_t, std::uint64_t>> h;
-            for (auto s = lo; s < hi; ++s) {
-                h.clear();
-                for (auto k : live[s]) if (!placed[k]) h.emplace_back(min_off[k], items[k].size);
-                std::sort(h.begin(), h.end());
-                std::uint64_t end = 0;
-                for (auto& [o, z] : h) end = std::max(end, o) + z;
-                if (end > capacity) return false;
-            }
-        }
-        static const bool dom = !getenv("NODOM");
-        if (dom) {
-        for (auto s = lo; s < hi; ++s)
-            for (auto k : live[s]) {
-                if (placed[k] || (items[k].lo != s && s != lo)) continue;
-                const std::uint64_t top = real_off[k] + items[k].size;
-                if (floor[s] < top) continue;
-                bool drop = true;
-                for (auto t = items[k].lo; t < items[k].hi; ++t) if (floor[t] < top) { drop = false; break; }
-                if (drop) return false;
-            }
+    std::vector<StateKey> slots_;  // the zero key is no state's: every state hashes at least one item
+};
+
+class Search {
+public:
+    Search(const Timeline& timeline, std::uint64_t capacity_bytes, Strategy strategy,
+           std::span<const std::uint32_t> rank, FailedStates& failed, std::uint64_t node_count_max)
+        : timeline_(timeline), strategy_(strategy), rank_(rank), failed_(failed),
+          node_count_max_(node_count_max), state_(timeline, capacity_bytes) {}
+
+    ExactResult run() {
+        ExactResult result;
+        const bool found =
+            state_.start() && solve(0, static_cast<std::uint32_t>(timeline_.alive.size()));
+        result.node_count = node_count_;
+        result.outcome = found      ? ExactOutcome::found
+                         : gave_up_ ? ExactOutcome::gave_up
+                                    : ExactOutcome::refuted;
+        if (found) result.offset_bytes = state_.offset_bytes();
+        return result;
+    }
+
+private:
+    /// Places everything left in sections [first, last), part by part; what is placed stays on success. On failure
+    /// the caller takes it back.
+    bool solve(std::uint32_t first, std::uint32_t last) {
+        for (std::uint32_t s = first; s < last;) {
+            std::uint32_t end = s + 1;
+            while (end < last && state_.joined_to_previous(end)) ++end;
+            if (state_.floor_bytes(s) != PackState::kDone && !solve_part(s, end)) return false;
+            s = end;
         }
         return true;
     }
 
-    bool place(std::uint32_t j, std::uint64_t off) {
-        const Item& it = items[j];
-        placed[j] = 1; offset[j] = off; placements.push_back(j);
-        const std::uint64_t end = off + it.size;
-        for (auto s = it.lo; s < it.hi; ++s) { set(total[s], total[s] - it.size); set(floor[s], end); }
-        for (auto s = it.lo + 1; s < it.hi; ++s) --cut[s];
-        std::uint32_t lo = it.lo, hi = it.hi;
-        for (auto m : it.neighbours) {
-            if (placed[m]) continue;
-            const std::uint64_t at = align_up(end, items[m].align);
-            if (at > real_off[m]) set(real_off[m], at);
-            if (at > min_off[m]) {
-                if (at + items[m].size > capacity) return false;
-                set(min_off[m], at);
-                lo = std::min(lo, items[m].lo); hi = std::max(hi, items[m].hi);
-            }
-        }
-        return refresh(lo, hi);
-    }
-
-    std::uint64_t waste_floor(std::uint32_t s) const {
-        std::uint64_t best = kDead;
-        for (auto k : live[s]) {
-            if (placed[k]) continue;
-            if (real_off[k] > floor[s] && real_off[k] >= min_off[k]) { best = std::min(best, min_off[k]); continue; }
-            std::uint64_t lb = kDead;
-            for (auto m : items[k].neighbours) {
-                if (placed[m] || (items[m].lo <= s && s < items[m].hi)) continue;
-                lb = std::min(lb, align_up(min_off[m] + items[m].size, items[k].align));
-            }
-            if (real_off[k] > floor[s]) lb = std::min(lb, real_off[k]);
-            lb = std::max(lb, min_off[k]);
-            best = std::min(best, lb);
-        }
-        return best;
-    }
-
-    bool waste(std::uint32_t s) {
-        const std::uint64_t f = waste_floor(s);
-        if (f == kDead || f + total[s] > capacity) return false;
-        set(floor[s], f);
-        std::uint32_t lo = s, hi = s + 1;
-        for (auto k : live[s]) {
-            if (placed[k]) continue;
-            const std::uint64_t at = align_up(f, items[k].align);
-            if (at <= min_off[k]) continue;
-            if (at + items[k].size > capacity) return false;
-            set(min_off[k], at);
-            lo = std::min(lo, items[k].lo); hi = std::max(hi, items[k].hi);
-        }
-        return refresh(lo, hi);
-    }
-
-    bool solve(std::uint32_t lo, std::uint32_t hi) {
-        // split into components
-        for (auto s = lo; s < hi;) {
-            if (floor[s] == kDead) { ++s; continue; }
-            auto e = s + 1;
-            while (e < hi && cut[e] != 0) ++e;
-            if (!branch(s, e)) return false;
-            s = e;
-        }
-        return true;
-    }
-
-    bool candidate(std::uint32_t k, std::uint64_t f) const {
-        return !placed[k] && min_off[k] == f && real_off[k] == f;
-    }
-    bool twin_first(std::uint32_t k, std::uint32_t s) const {
-        for (auto m : live[s]) { if (m >= k) return false;
-            if (!placed[m] && items[m].lo == items[k].lo && items[m].hi == items[k].hi && items[m].size == items[k].size && items[m].align == items[k].align) return true; }
+    bool solve_part(std::uint32_t first, std::uint32_t last) {
+        const StateKey key = state_key(first, last);
+        if (failed_.contains(key)) return false;
+        if (node_count_ >= node_count_max_) gave_up_ = true;
+        if (gave_up_) return false;
+        ++node_count_;
+        if (branch(first, last)) return true;
+        if (!gave_up_) failed_.insert(key);
         return false;
     }
 
-    std::uint32_t choose(std::uint32_t lo, std::uint32_t hi) const {
-        std::uint32_t best = lo; std::tuple<std::uint64_t, std::uint64_t> best_key{kDead, kDead};
-        for (auto s = lo; s < hi;) {
-            if (floor[s] == kDead) { ++s; continue; }
-            auto e = s + 1;
-            while (e < hi && floor[e] == floor[s]) ++e;
-            const bool valley = (s == lo || floor[s - 1] > floor[s]) && (e == hi || floor[e] > floor[s]);
-            if (valley)
-                for (auto t = s; t < e; ++t) {
-                    const std::uint64_t slack = capacity - floor[t] - total[t];
-                    std::uint64_t c = 0;
-                    for (auto k : live[t]) c += candidate(k, floor[t]);
-                    std::tuple<std::uint64_t, std::uint64_t> key;
-                    switch (strategy.section) {
-                        case 0: key = {slack, c}; break;
-                        case 1: key = {c, slack}; break;
-                        case 2: key = {floor[t], slack}; break;
-                        case 3: key = {floor[t], c}; break;
-                        default: key = {slack + c * capacity / 16, c}; break;
-                    }
-                    if (key < best_key) { best_key = key; best = t; }
+    bool branch(std::uint32_t first, std::uint32_t last) {
+        const std::uint32_t section = choose_section(first, last);
+        const PackState::Mark mark = state_.mark();
+        for (const std::uint32_t item : items_to_try(section)) {
+            const bool no_alternative = state_.obstructs_nothing(item);
+            if (state_.place(item) && solve(first, last)) return true;
+            state_.undo_to(mark);
+            // An item in nobody's way could be pushed down to here in any packing that has it elsewhere.
+            if (no_alternative || gave_up_) return false;
+        }
+        if (state_.give_up_floor(section) && solve(first, last)) return true;
+        state_.undo_to(mark);
+        return false;
+    }
+
+    std::uint32_t choose_section(std::uint32_t first, std::uint32_t last) const {
+        using Key = std::pair<std::uint64_t, std::uint64_t>;
+        std::uint32_t best = first;
+        Key best_key{PackState::kDone, PackState::kDone};
+        for (std::uint32_t s = first; s < last;) {
+            const std::uint64_t floor_bytes = state_.floor_bytes(s);
+            std::uint32_t end = s + 1;
+            while (end < last && state_.floor_bytes(end) == floor_bytes) ++end;
+            const bool is_valley = (s == first || state_.floor_bytes(s - 1) > floor_bytes) &&
+                                   (end == last || state_.floor_bytes(end) > floor_bytes);
+            for (; s < end; ++s) {
+                if (!is_valley || floor_bytes == PackState::kDone) continue;
+                const std::uint64_t slack_bytes = state_.slack_bytes(s);
+                const std::uint64_t item_count = resting_count(s);
+                const Key key =
+                    strategy_.section == SectionChoice::tightest ? Key{slack_bytes, item_count}
+                    : strategy_.section == SectionChoice::lowest ? Key{floor_bytes, slack_bytes}
+                                                                 : Key{item_count, slack_bytes};
+                if (key < best_key) {
+                    best_key = key;
+                    best = s;
                 }
-            s = e;
+            }
         }
         return best;
     }
 
-    bool branch(std::uint32_t lo, std::uint32_t hi) {
-        if (stopped) return false;
-        if (nodes >= limit) { stopped = true; return false; }
-        ++nodes;
-        const std::uint32_t s = choose(lo, hi);
-        const std::uint64_t f = floor[s];
-        std::vector<std::uint32_t> options;
-        for (auto k : live[s]) if (candidate(k, f) && !twin_first(k, s)) options.push_back(k);
-        const auto tm = trail.size(), pm = placements.size();
-        for (auto k : options) {
-            bool covers = true;
-            for (auto m : items[k].neighbours) if (!placed[m] && min_off[m] < f + items[k].size) { covers = false; break; }
-            if (place(k, f) && solve(lo, hi)) return true;
-            undo(tm, pm);
-            if (covers || stopped) return false;
-        }
-        if (waste(s) && solve(lo, hi)) return true;
-        undo(tm, pm);
-        return false;
+    std::uint64_t resting_count(std::uint32_t section) const {
+        const auto& alive = timeline_.alive[section];
+        return static_cast<std::uint64_t>(
+            std::count_if(alive.begin(), alive.end(), [&](std::uint32_t item) {
+                return state_.rests_on(item, state_.floor_bytes(section));
+            }));
     }
+
+    /// Items that rest on the section's floor, in the strategy's order, one of each shape.
+    std::vector<std::uint32_t> items_to_try(std::uint32_t section) const {
+        std::vector<std::uint32_t> items;
+        for (const std::uint32_t item : timeline_.alive[section]) {
+            if (!state_.rests_on(item, state_.floor_bytes(section))) continue;
+            const bool has_twin = std::any_of(items.begin(), items.end(), [&](std::uint32_t other) {
+                return timeline_.items[other].same_shape(timeline_.items[item]);
+            });
+            if (!has_twin) items.push_back(item);
+        }
+        std::sort(items.begin(), items.end(),
+                  [&](std::uint32_t a, std::uint32_t b) { return rank_[a] < rank_[b]; });
+        return items;
+    }
+
+    StateKey state_key(std::uint32_t first, std::uint32_t last) const {
+        StateKey key;
+        for (std::uint32_t s = first; s < last; ++s) {
+            for (const std::uint32_t item : timeline_.alive[s]) {
+                if (state_.placed(item) || timeline_.items[item].first_section != s) continue;
+                const std::uint64_t hash =
+                    mix(mix(mix(item + 1) + state_.lowest_bytes(item)) + state_.support_bytes(item));
+                key.low += hash;
+                key.high += mix(hash + 1);
+            }
+        }
+        return key;
+    }
+
+    const Timeline& timeline_;
+    Strategy strategy_;
+    std::span<const std::uint32_t> rank_;  // by item; the lowest is tried first
+    FailedStates& failed_;
+    std::uint64_t node_count_max_;
+    std::uint64_t node_count_ = 0;
+    bool gave_up_ = false;
+    PackState state_;
 };
+
+/// By item: its place in an order.
+std::vector<std::uint32_t> rank_of(const Timeline& timeline, ItemOrder order) {
+    std::vector<std::uint64_t> section_bytes(timeline.alive.size(), 0);
+    for (std::size_t s = 0; s < timeline.alive.size(); ++s)
+        for (const std::uint32_t item : timeline.alive[s])
+            section_bytes[s] += timeline.items[item].size_bytes;
+    const auto weight = [&](std::uint32_t i) {
+        const Item& item = timeline.items[i];
+        if (order == ItemOrder::longest)
+            return std::uint64_t{item.last_section - item.first_section};
+        return *std::max_element(section_bytes.begin() + item.first_section,
+                                 section_bytes.begin() + item.last_section);
+    };
+    std::vector<std::uint32_t> items(timeline.items.size());
+    std::iota(items.begin(), items.end(), 0u);
+    std::sort(items.begin(), items.end(), [&](std::uint32_t a, std::uint32_t b) {
+        return std::tuple(~weight(a), a) < std::tuple(~weight(b), b);
+    });
+    std::vector<std::uint32_t> rank(items.size());
+    for (std::uint32_t place = 0; place < items.size(); ++place) rank[items[place]] = place;
+    return rank;
+}
 
 }  // namespace
 
-static std::uint64_t order_key(const Item& i, std::uint64_t t, int order) {
-    const std::uint64_t w = i.hi - i.lo;
-    switch (order) {
-        case 0: return w << 40 | i.size >> 0;
-        case 1: return w * i.size;
-        case 2: return i.size << 12 | w;
-        case 3: return t;
-        default: return i.neighbours.size() << 40 | i.size;
-    }
-}
-
-ExactResult pack_within(std::span<const Block> blocks, std::uint64_t capacity_bytes,
+ExactResult pack_within(const Timeline& timeline, std::uint64_t capacity_bytes,
                         std::uint64_t node_count_max) {
+    capacity_bytes -= capacity_bytes % timeline.unit_bytes;
+    const std::array ranks = {rank_of(timeline, ItemOrder::longest),
+                              rank_of(timeline, ItemOrder::most_crowded)};
+    FailedStates failed(node_count_max);
     ExactResult result;
-    result.offset_bytes.assign(blocks.size(), 0);
-    std::vector<std::uint32_t> starts, ends;
-    std::uint64_t unit = 0;
-    for (auto& b : blocks) { starts.push_back(b.lifetime.first_op); ends.push_back(b.lifetime.last_op); unit = std::gcd(unit, b.size_bytes); }
-    bool all = true;
-    for (auto& b : blocks) if (unit % b.alignment_bytes) all = false;
-    if (!all) for (auto& b : blocks) unit = std::gcd(unit, b.alignment_bytes);
-    if (unit) capacity_bytes -= capacity_bytes % unit;
-    std::sort(starts.begin(), starts.end()); std::sort(ends.begin(), ends.end());
-    starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
-    std::vector<std::uint32_t> points;
-    for (std::size_t i = 0; i < starts.size(); ++i) {
-        auto it = std::upper_bound(ends.begin(), ends.end(), starts[i]);
-        if (i + 1 == starts.size() || (it != ends.end() && *it <= starts[i + 1])) points.push_back(starts[i]);
-    }
-    const char* e1 = getenv("SEC"); const char* e2 = getenv("ORD");
-    for (std::uint64_t budget = 2 * blocks.size();; budget *= 2) {
-        for (int sec = e1 ? atoi(e1) : 0; sec < (e1 ? atoi(e1) + 1 : 4); ++sec)
-        for (int ord = e2 ? atoi(e2) : 0; ord < (e2 ? atoi(e2) + 1 : 5); ++ord) {
-            Search q; q.capacity = capacity_bytes; q.strategy = {sec, ord};
-            const auto S = (std::uint32_t)points.size();
-            std::vector<std::uint64_t> tot(S);
-            for (std::uint32_t i = 0; i < blocks.size(); ++i) {
-                if (!blocks[i].size_bytes) continue;
-                auto lo = std::lower_bound(points.begin(), points.end(), blocks[i].lifetime.first_op) - points.begin();
-                auto hi = std::lower_bound(points.begin(), points.end(), blocks[i].lifetime.last_op) - points.begin();
-                q.items.push_back({blocks[i].size_bytes, blocks[i].alignment_bytes, (std::uint32_t)lo, (std::uint32_t)hi, i, {}, 0, 0});
-                for (auto s = lo; s < hi; ++s) tot[(size_t)s] += blocks[i].size_bytes;
-            }
-            auto tmax = [&](const Item& i) { return *std::max_element(tot.begin() + i.lo, tot.begin() + i.hi); };
-            for (auto& i : q.items) for (std::uint32_t m = 0; m < q.items.size(); ++m) if (&q.items[m] != &i && q.items[m].lo < i.hi && i.lo < q.items[m].hi) i.neighbours.push_back(m);
-            std::stable_sort(q.items.begin(), q.items.end(), [&](const Item& a, const Item& b) { return order_key(a, tmax(a), ord) > order_key(b, tmax(b), ord); });
-            for (auto& i : q.items) { i.neighbours.clear(); for (std::uint32_t m = 0; m < q.items.size(); ++m) if (&q.items[m] != &i && q.items[m].lo < i.hi && i.lo < q.items[m].hi) i.neighbours.push_back(m); }
-            q.live.resize(S); q.cut.assign(S + 1, 0);
-            for (std::uint32_t m = 0; m < q.items.size(); ++m) for (auto s = q.items[m].lo; s < q.items[m].hi; ++s) { q.live[s].push_back(m); if (s > q.items[m].lo) ++q.cut[s]; }
-            q.floor.assign(S, 0); q.total = tot; q.min_off.assign(q.items.size(), 0); q.real_off = q.min_off; q.offset = q.min_off; q.placed.assign(q.items.size(), 0);
-            q.limit = std::min(budget, node_count_max - result.node_count);
-            bool ok = q.refresh(0, S) && q.solve(0, S);
-            result.node_count += q.nodes;
-            if (ok) { result.outcome = ExactOutcome::found; for (std::size_t m = 0; m < q.items.size(); ++m) result.offset_bytes[q.items[m].source] = q.offset[m];
-                if (getenv("VERB")) fprintf(stderr, "won sec %d ord %d nodes %lu\n", sec, ord, q.nodes);
-                return result; }
-            if (!q.stopped) { result.outcome = ExactOutcome::refuted; if (getenv("VERB")) fprintf(stderr, "refuted sec %d ord %d nodes %lu\n", sec, ord, q.nodes); return result; }
-            if (result.node_count >= node_count_max) return result;
+    std::uint64_t slice_node_count = 2 * timeline.items.size();
+    while (true) {
+        for (const Strategy& strategy : kStrategies) {
+            const std::uint64_t visited = result.node_count;
+            Search search(timeline, capacity_bytes, strategy,
+                          ranks[static_cast<std::size_t>(strategy.order)], failed,
+                          std::min(slice_node_count, node_count_max - visited));
+            result = search.run();
+            result.node_count += visited;
+            if (result.outcome != ExactOutcome::gave_up || result.node_count >= node_count_max)
+                return result;
         }
+        slice_node_count *= 2;
     }
 }
 

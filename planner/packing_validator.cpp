@@ -66,6 +66,15 @@ std::optional<std::string> wrong_claim(std::span<const Buffer> buffers, const Pa
     if (packing.packed_bytes < live_bytes_max)
         return "claims " + std::to_string(packing.packed_bytes) + " bytes, fewer than the " +
                std::to_string(live_bytes_max) + " alive at once";
+    if (packing.proven_min_bytes < live_bytes_max)
+        return "claims a proven minimum of " + std::to_string(packing.proven_min_bytes) +
+               " bytes, below its own lower bound";
+    if (packing.packed_bytes < packing.proven_min_bytes)
+        return "is smaller than what it claims to be the minimum, " +
+               std::to_string(packing.proven_min_bytes) + " bytes";
+    if (packing.optimal != (packing.packed_bytes == packing.proven_min_bytes))
+        return std::string("claims to be ") + (packing.optimal ? "optimal" : "improvable") +
+               " against its proven minimum";
     return std::nullopt;
 }
 
