@@ -25,14 +25,16 @@ std::vector<Block> blocks_of(std::span<const Buffer> buffers) {
         PLIMSOLL_CHECK(buffer.size_bytes <= kNoLimit / 4, buffer.name);
         blocks.push_back({align_up(buffer.size_bytes, buffer.alignment_bytes),
                           buffer.alignment_bytes, buffer.lifetime});
-        // Offsets never pass the sum of sizes and alignments, so this keeps all later sums in range.
+        // Offsets never pass the sum of sizes and alignments, so this keeps all later sums in
+        // range.
         total_bytes += blocks.back().size_bytes + buffer.alignment_bytes;
         PLIMSOLL_CHECK(total_bytes <= kNoLimit / 4, buffer.name);
     }
     return blocks;
 }
 
-/// Largest sum of sizes alive at one op. The sum only grows where a lifetime starts, so those ops suffice.
+/// Largest sum of sizes alive at one op. The sum only grows where a lifetime starts, so those ops
+/// suffice.
 std::uint64_t live_bytes_max(std::span<const Block> blocks) {
     std::uint64_t max_bytes = 0;
     for (const Block& at : blocks) {
@@ -51,10 +53,11 @@ std::uint64_t live_bytes_max(std::span<const Block> blocks) {
 struct BlockRank {
     std::uint64_t size_bytes = 0;
     std::uint64_t lifetime_ops = 0;
-    std::uint64_t area_byte_ops = 0;       // size x lifetime, saturated
-    std::uint64_t conflict_bytes = 0;      // sizes of everything alive together with it
-    std::uint64_t live_bytes = 0;          // largest live sum at an op where some block starts, in its lifetime
-    std::uint64_t ops_before_end = 0;      // grows towards the start of the schedule
+    std::uint64_t area_byte_ops = 0;   // size x lifetime, saturated
+    std::uint64_t conflict_bytes = 0;  // sizes of everything alive together with it
+    std::uint64_t live_bytes =
+        0;  // largest live sum at an op where some block starts, in its lifetime
+    std::uint64_t ops_before_end = 0;  // grows towards the start of the schedule
 };
 
 struct GreedyOrder {
@@ -99,16 +102,16 @@ std::vector<BlockRank> ranks_of(std::span<const Block> blocks) {
     return ranks;
 }
 
-/// Block indices in an order. Ties fall back on everything a block is, so that the result depends on the set of
-/// blocks and not on the order in which they were listed.
+/// Block indices in an order. Ties fall back on everything a block is, so that the result depends
+/// on the set of blocks and not on the order in which they were listed.
 std::vector<std::uint32_t> sorted_indices(std::span<const Block> blocks,
                                           std::span<const BlockRank> ranks,
                                           const GreedyOrder& order) {
     std::vector<std::uint32_t> indices(blocks.size());
     std::iota(indices.begin(), indices.end(), 0u);
     const auto key = [&](std::uint32_t i) {
-        return std::tuple(~(ranks[i].*order.first), ~(ranks[i].*order.second),
-                          ~ranks[i].size_bytes, blocks[i].lifetime, blocks[i].alignment_bytes, i);
+        return std::tuple(~(ranks[i].*order.first), ~(ranks[i].*order.second), ~ranks[i].size_bytes,
+                          blocks[i].lifetime, blocks[i].alignment_bytes, i);
     };
     std::sort(indices.begin(), indices.end(),
               [&](std::uint32_t a, std::uint32_t b) { return key(a) < key(b); });
@@ -123,7 +126,8 @@ struct Placed {
     std::uint32_t block = 0;
 };
 
-/// Where `block` goes among `placed` (by rising offset): a gap between blocks alive with it, or above them all.
+/// Where `block` goes among `placed` (by rising offset): a gap between blocks alive with it, or
+/// above them all.
 std::uint64_t offset_among(std::span<const Block> blocks, std::span<const Placed> placed,
                            const Block& block, Fit fit) {
     std::uint64_t below_bytes = 0;  // end of everything met so far that is alive with the block
@@ -146,7 +150,8 @@ std::uint64_t offset_among(std::span<const Block> blocks, std::span<const Placed
     return align_up(below_bytes, block.alignment_bytes);
 }
 
-/// Places blocks one by one. Writes offsets and returns the top, or gives up (nothing) once it reaches `limit_bytes`.
+/// Places blocks one by one. Writes offsets and returns the top, or gives up (nothing) once it
+/// reaches `limit_bytes`.
 std::optional<std::uint64_t> place_greedily(std::span<const Block> blocks,
                                             std::span<const std::uint32_t> order, Fit fit,
                                             std::uint64_t limit_bytes,
@@ -206,8 +211,9 @@ ExactOutcome try_target(const Timeline& timeline, std::uint64_t target_bytes,
     return exact.outcome;
 }
 
-/// Narrows [proven minimum, packed] until both meet or the nodes are used up. The bound itself is tried first, since it
-/// is nearly always within reach; then the middle of what is left above the largest size that was too hard.
+/// Narrows [proven minimum, packed] until both meet or the nodes are used up. The bound itself is
+/// tried first, since it is nearly always within reach; then the middle of what is left above the
+/// largest size that was too hard.
 void pack_smallest(const Timeline& timeline, std::uint64_t node_count_max, Packing& packing) {
     std::uint64_t target_bytes = packing.proven_min_bytes;
     std::uint64_t too_hard_bytes = 0;

@@ -26,25 +26,25 @@ struct Buffer {
     bool operator==(const Buffer&) const = default;
 };
 
-/// Where each buffer starts, and how good that is. A buffer owns its size rounded up to its alignment, in every
-/// figure below.
+/// Where each buffer starts, and how good that is. A buffer owns its size rounded up to its
+/// alignment, in every figure below.
 struct Packing {
     std::vector<std::uint64_t> offset_bytes;  // by buffer, in the order given
     std::uint64_t packed_bytes = 0;           // the region that holds them all
     std::uint64_t lower_bound_bytes = 0;      // largest sum alive at one op
-    std::uint64_t proven_min_bytes = 0;       // no packing is smaller: the bound, or more where that was refuted
+    std::uint64_t proven_min_bytes = 0;       // none is smaller: the bound, or more if refuted
     bool optimal = false;                     // packed == proven minimum
-    std::uint64_t node_count = 0;             // visited by the exact search; 0 where greedy was enough
+    std::uint64_t node_count = 0;             // of the exact search; 0 where greedy was enough
 
     bool operator==(const Packing&) const = default;
 };
 
 struct PackLimits {
-    /// Work limit of the exact search, in visited nodes: deterministic, unlike a clock. 0: greedy only. A node costs
-    /// one to five microseconds, so the default is a few milliseconds at most.
+    /// Work limit of the exact search, in visited nodes: deterministic, unlike a clock. 0: greedy
+    /// only. A node costs one to five microseconds, so the default is a few milliseconds at most.
     std::uint64_t node_count_max = 2'000;
-    /// Stop as soon as a packing of at most this size is found; 0: as small as can be. That none exists is proven
-    /// where `proven_min_bytes` of the result is larger than this.
+    /// Stop as soon as a packing of at most this size is found; 0: as small as can be. That none
+    /// exists is proven where `proven_min_bytes` of the result is larger than this.
     std::uint64_t capacity_bytes = 0;
 };
 
@@ -57,12 +57,13 @@ struct PackLimits {
 ///            0 |======|======|======|
 ///        op    0      1      2      3
 ///
-/// Greedy in several orders first; then, while the result is above the lower bound, a bounded exact search.
-/// Pure; equal input gives equal output, and how the buffers are listed does not change `packed_bytes`. Whether it
-/// fits is the caller's question. Sizes must add up to less than 2^62.
+/// Greedy in several orders first; then, while the result is above the lower bound, a bounded exact
+/// search. Pure; equal input gives equal output, and how the buffers are listed does not change
+/// `packed_bytes`. Whether it fits is the caller's question. Sizes must add up to less than 2^62.
 [[nodiscard]] Packing pack(std::span<const Buffer> buffers, const PackLimits& limits = {});
 
-/// The first rule a packing breaks, in words, or nothing. Naive, O(n^2), shares no code with `pack`.
+/// The first rule a packing breaks, in words, or nothing. Naive, O(n^2), shares no code with
+/// `pack`.
 [[nodiscard]] std::optional<std::string> validate_packing(std::span<const Buffer> buffers,
                                                           const Packing& packing);
 

@@ -9,16 +9,17 @@
 
 #include "planner/pack_state.hpp"
 
-// How the search works. A *valley* is a run of sections at one floor between higher ones. Everything unplaced in a
-// valley stands at its floor or above, so exactly one of these holds for any of its sections: one of the items that
-// rest on the floor stands there, or the floor stays bare in that section and rises. Those are a node's branches.
-// Valleys do not disturb one another, so any may be taken next, and parts of the timeline that no unplaced item
-// connects are solved one after the other.
+// How the search works. A *valley* is a run of sections at one floor between higher ones.
+// Everything unplaced in a valley stands at its floor or above, so exactly one of these holds for
+// any of its sections: one of the items that rest on the floor stands there, or the floor stays
+// bare in that section and rises. Those are a node's branches. Valleys do not disturb one another,
+// so any may be taken next, and parts of the timeline that no unplaced item connects are solved one
+// after the other.
 //
-// The idea of searching only settled packings from the floor up, of checking sections against what must still go
-// in, and of splitting a timeline that falls apart is MiniMalloc's (Moffitt, ASPLOS 2023), which branches over all
-// items by rising offset instead. Branching in one valley keeps the alternatives few, and remembering failed states
-// makes restarts with another strategy cheap.
+// The idea of searching only settled packings from the floor up, of checking sections against what
+// must still go in, and of splitting a timeline that falls apart is MiniMalloc's (Moffitt, ASPLOS
+// 2023), which branches over all items by rising offset instead. Branching in one valley keeps the
+// alternatives few, and remembering failed states makes restarts with another strategy cheap.
 
 namespace plimsoll {
 namespace {
@@ -34,7 +35,8 @@ struct Strategy {
     ItemOrder order;
 };
 
-// Taken in turn with a doubling limit. On the eleven MiniMalloc problems each of them wins at least one.
+// Taken in turn with a doubling limit. On the eleven MiniMalloc problems each of them wins at least
+// one.
 constexpr std::array kStrategies = {
     Strategy{SectionChoice::tightest, ItemOrder::longest},
     Strategy{SectionChoice::fewest_items, ItemOrder::longest},
@@ -42,9 +44,9 @@ constexpr std::array kStrategies = {
     Strategy{SectionChoice::tightest, ItemOrder::most_crowded},
 };
 
-/// Identifies the part of a state that decides whether it can be completed: the unplaced items of a range of
-/// sections with their lowest and support offsets. A false match would need two such sets to agree in 64 bits or
-/// more (about 2^-64 per look-up), so a refutation may rely on it.
+/// Identifies the part of a state that decides whether it can be completed: the unplaced items of a
+/// range of sections with their lowest and support offsets. A false match would need two such sets
+/// to agree in 64 bits or more (about 2^-64 per look-up), so a refutation may rely on it.
 struct StateKey {
     std::uint64_t low = 0;
     std::uint64_t high = 0;
@@ -77,15 +79,20 @@ private:
         return static_cast<std::size_t>(key.low) & (slots_.size() - 1);
     }
 
-    std::vector<StateKey> slots_;  // the zero key is no state's: every state hashes at least one item
+    std::vector<StateKey>
+        slots_;  // the zero key is no state's: every state hashes at least one item
 };
 
 class Search {
 public:
     Search(const Timeline& timeline, std::uint64_t capacity_bytes, Strategy strategy,
            std::span<const std::uint32_t> rank, FailedStates& failed, std::uint64_t node_count_max)
-        : timeline_(timeline), strategy_(strategy), rank_(rank), failed_(failed),
-          node_count_max_(node_count_max), state_(timeline, capacity_bytes) {}
+        : timeline_(timeline),
+          strategy_(strategy),
+          rank_(rank),
+          failed_(failed),
+          node_count_max_(node_count_max),
+          state_(timeline, capacity_bytes) {}
 
     ExactResult run() {
         ExactResult result;
@@ -100,8 +107,8 @@ public:
     }
 
 private:
-    /// Places everything left in sections [first, last), part by part; what is placed stays on success. On failure
-    /// the caller takes it back.
+    /// Places everything left in sections [first, last), part by part; what is placed stays on
+    /// success. On failure the caller takes it back.
     bool solve(std::uint32_t first, std::uint32_t last) {
         for (std::uint32_t s = first; s < last;) {
             std::uint32_t end = s + 1;
@@ -130,7 +137,8 @@ private:
             const bool no_alternative = state_.obstructs_nothing(item);
             if (state_.place(item) && solve(first, last)) return true;
             state_.undo_to(mark);
-            // An item in nobody's way could be pushed down to here in any packing that has it elsewhere.
+            // An item in nobody's way could be pushed down to here in any packing that has it
+            // elsewhere.
             if (no_alternative || gave_up_) return false;
         }
         if (state_.give_up_floor(section) && solve(first, last)) return true;
@@ -193,8 +201,8 @@ private:
         for (std::uint32_t s = first; s < last; ++s) {
             for (const std::uint32_t item : timeline_.alive[s]) {
                 if (state_.placed(item) || timeline_.items[item].first_section != s) continue;
-                const std::uint64_t hash =
-                    mix(mix(mix(item + 1) + state_.lowest_bytes(item)) + state_.support_bytes(item));
+                const std::uint64_t hash = mix(mix(mix(item + 1) + state_.lowest_bytes(item)) +
+                                               state_.support_bytes(item));
                 key.low += hash;
                 key.high += mix(hash + 1);
             }

@@ -19,8 +19,8 @@ struct ExactResult {
     std::uint64_t node_count = 0;             // visited, at most the limit
 };
 
-/// Looks for a packing in which every item ends at or below `capacity_bytes`. Complete: given enough nodes it finds
-/// one or shows that there is none. Deterministic.
+/// Looks for a packing in which every item ends at or below `capacity_bytes`. Complete: given
+/// enough nodes it finds one or shows that there is none. Deterministic.
 [[nodiscard]] ExactResult pack_within(const Timeline& timeline, std::uint64_t capacity_bytes,
                                       std::uint64_t node_count_max);
 

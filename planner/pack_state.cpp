@@ -24,9 +24,7 @@ PackState::PackState(const Timeline& timeline, std::uint64_t capacity_bytes)
     }
 }
 
-bool PackState::start() {
-    return conclude({0, static_cast<std::uint32_t>(floor_bytes_.size())});
-}
+bool PackState::start() { return conclude({0, static_cast<std::uint32_t>(floor_bytes_.size())}); }
 
 bool PackState::place(std::uint32_t placed_item) {
     const Item& item = timeline_.items[placed_item];
@@ -102,8 +100,8 @@ bool PackState::raise_lowest(std::uint32_t item, std::uint64_t bytes, SectionRan
     return true;
 }
 
-/// The lowest unplaced item of a section stands, in a settled packing, on something placed or on an unplaced item
-/// of other sections. Neither may be at the floor that is being given up.
+/// The lowest unplaced item of a section stands, in a settled packing, on something placed or on an
+/// unplaced item of other sections. Neither may be at the floor that is being given up.
 std::uint64_t PackState::next_floor_bytes(std::uint32_t section) const {
     std::uint64_t next_bytes = kDone;
     for (const std::uint32_t item : timeline_.alive[section]) {
@@ -116,7 +114,8 @@ std::uint64_t PackState::next_floor_bytes(std::uint32_t section) const {
     return next_bytes;
 }
 
-/// Lowest offset of an item that stands on an unplaced item not alive in `section`; kDone where there is none.
+/// Lowest offset of an item that stands on an unplaced item not alive in `section`; kDone where
+/// there is none.
 std::uint64_t PackState::lowest_elsewhere_bytes(std::uint32_t item, std::uint32_t section) const {
     std::uint64_t bytes = kDone;
     for (const std::uint32_t other : timeline_.neighbours[item]) {
@@ -141,12 +140,14 @@ bool PackState::conclude(SectionRange touched) {
     return true;
 }
 
-/// Stacks a section's unplaced items by rising lowest offset, each as low as that and the ones before allow: no order
-/// ends lower (one machine with release times). Also lifts the floor to the lowest of them.
+/// Stacks a section's unplaced items by rising lowest offset, each as low as that and the ones
+/// before allow: no order ends lower (one machine with release times). Also lifts the floor to the
+/// lowest of them.
 bool PackState::fits_section(std::uint32_t section) {
     heads_.clear();
     for (const std::uint32_t item : timeline_.alive[section])
-        if (!placed(item)) heads_.push_back({lowest_bytes_[item], timeline_.items[item].size_bytes});
+        if (!placed(item))
+            heads_.push_back({lowest_bytes_[item], timeline_.items[item].size_bytes});
     if (heads_.empty()) {
         set(floor_bytes_[section], kDone);
         return true;
@@ -161,8 +162,8 @@ bool PackState::fits_section(std::uint32_t section) {
     return end_bytes <= capacity_bytes_;
 }
 
-/// Whether everything still to come stays above a gap that holds the item: then it could be pushed down later, and
-/// no settled packing is left on this path.
+/// Whether everything still to come stays above a gap that holds the item: then it could be pushed
+/// down later, and no settled packing is left on this path.
 bool PackState::leaves_hole_for(std::uint32_t hole_item) const {
     const Item& item = timeline_.items[hole_item];
     const std::uint64_t top_bytes = support_bytes_[hole_item] + item.size_bytes;

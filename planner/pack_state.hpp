@@ -9,16 +9,16 @@
 
 namespace plimsoll {
 
-/// A partly built packing: a skyline over the sections that only rises, and what follows from it. Every change is
-/// recorded and can be taken back.
+/// A partly built packing: a skyline over the sections that only rises, and what follows from it.
+/// Every change is recorded and can be taken back.
 ///
 ///     bytes    |         |#####|
 ///     upward   |   ....  |#####|      # placed    . given up: holds no unplaced item any more
 ///              |###....##|#####|
 ///     section   0  1  2  3  4  5
 ///
-/// Only *settled* packings are looked for: none of their items could be pushed further down. Any packing can be
-/// settled without growing, so none is missed.
+/// Only *settled* packings are looked for: none of their items could be pushed further down. Any
+/// packing can be settled without growing, so none is missed.
 class PackState {
 public:
     /// Floor of a section all of whose items are placed.
@@ -30,11 +30,12 @@ public:
     /// Draws the first conclusions; false where the capacity is plainly too small.
     [[nodiscard]] bool start();
 
-    /// Puts an item on the floor it rests on (`rests_on(item, its section's floor)`). False: a dead end.
+    /// Puts an item on the floor it rests on (`rests_on(item, its section's floor)`). False: a dead
+    /// end.
     [[nodiscard]] bool place(std::uint32_t item);
 
-    /// Decides that no item of `section` stands on its floor, and raises the floor to the next level at which one
-    /// could. False: a dead end.
+    /// Decides that no item of `section` stands on its floor, and raises the floor to the next
+    /// level at which one could. False: a dead end.
     [[nodiscard]] bool give_up_floor(std::uint32_t section);
 
     struct Mark {
@@ -56,11 +57,13 @@ public:
     [[nodiscard]] bool joined_to_previous(std::uint32_t section) const {
         return spanning_count_[section] != 0;
     }
-    /// Whether the item is unplaced, can stand at `floor`, and has something placed right beneath it there.
+    /// Whether the item is unplaced, can stand at `floor`, and has something placed right beneath
+    /// it there.
     [[nodiscard]] bool rests_on(std::uint32_t item, std::uint64_t floor) const {
         return !placed(item) && lowest_bytes_[item] == floor && support_bytes_[item] == floor;
     }
-    /// Whether placing the item at its lowest offset leaves every unplaced item where it could be before.
+    /// Whether placing the item at its lowest offset leaves every unplaced item where it could be
+    /// before.
     [[nodiscard]] bool obstructs_nothing(std::uint32_t item) const;
 
     [[nodiscard]] std::uint64_t lowest_bytes(std::uint32_t item) const {
@@ -99,16 +102,16 @@ private:
 
     const Timeline& timeline_;
     std::uint64_t capacity_bytes_;
-    std::vector<std::uint64_t> floor_bytes_;      // by section: no unplaced item goes below
-    std::vector<std::uint64_t> unplaced_bytes_;   // by section: sum of sizes
-    std::vector<std::uint32_t> spanning_count_;   // by section: unplaced items spanning its left border
-    std::vector<std::uint64_t> lowest_bytes_;     // by item: highest floor under it, aligned
-    std::vector<std::uint64_t> support_bytes_;    // by item: highest placed top under it, aligned
-    std::vector<std::uint64_t> offset_bytes_;     // by item
-    std::vector<char> placed_;                    // by item; not vector<bool>, which is slower here
+    std::vector<std::uint64_t> floor_bytes_;     // by section: no unplaced item goes below
+    std::vector<std::uint64_t> unplaced_bytes_;  // by section: sum of sizes
+    std::vector<std::uint32_t> spanning_count_;  // by section: unplaced ones across its left border
+    std::vector<std::uint64_t> lowest_bytes_;    // by item: highest floor under it, aligned
+    std::vector<std::uint64_t> support_bytes_;   // by item: highest placed top under it, aligned
+    std::vector<std::uint64_t> offset_bytes_;    // by item
+    std::vector<char> placed_;                   // by item; not vector<bool>, which is slower here
     std::vector<Change> changes_;
     std::vector<std::uint32_t> placements_;
-    std::vector<Head> heads_;                     // reused by fits_section
+    std::vector<Head> heads_;  // reused by fits_section
 };
 
 }  // namespace plimsoll

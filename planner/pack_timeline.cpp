@@ -7,8 +7,8 @@
 namespace plimsoll {
 namespace {
 
-/// The op that stands for each section: the last start before some block ends. Any other moment's live set only
-/// lacks blocks that one of these has.
+/// The op that stands for each section: the last start before some block ends. Any other moment's
+/// live set only lacks blocks that one of these has.
 std::vector<std::uint32_t> section_ops(std::span<const Block> blocks) {
     std::vector<std::uint32_t> starts;
     std::vector<std::uint32_t> ends;
@@ -28,8 +28,8 @@ std::vector<std::uint32_t> section_ops(std::span<const Block> blocks) {
     return ops;
 }
 
-/// Blocks pushed down as far as they go stand on sums of sizes, so the sizes' common divisor divides every offset,
-/// unless an alignment that does not divide it rounds some offset up.
+/// Blocks pushed down as far as they go stand on sums of sizes, so the sizes' common divisor
+/// divides every offset, unless an alignment that does not divide it rounds some offset up.
 std::uint64_t unit_bytes_of(std::span<const Item> items) {
     std::uint64_t unit_bytes = 0;
     for (const Item& item : items) unit_bytes = std::gcd(unit_bytes, item.size_bytes);
@@ -47,7 +47,8 @@ Timeline timeline_of(std::span<const Block> blocks) {
     Timeline timeline;
     const std::vector<std::uint32_t> ops = section_ops(blocks);
     const auto section_from = [&](std::uint32_t op) {
-        return static_cast<std::uint32_t>(std::lower_bound(ops.begin(), ops.end(), op) - ops.begin());
+        return static_cast<std::uint32_t>(std::lower_bound(ops.begin(), ops.end(), op) -
+                                          ops.begin());
     };
     for (std::uint32_t i = 0; i < blocks.size(); ++i) {
         if (blocks[i].size_bytes == 0) continue;

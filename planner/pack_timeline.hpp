@@ -35,8 +35,9 @@ struct Item {
     }
 };
 
-/// Time reduced to what matters to packing. A section is a moment whose set of live blocks is contained in no
-/// other moment's; two blocks are alive together exactly where they share a section.
+/// Time reduced to what matters to packing. A section is a moment whose set of live blocks is
+/// contained in no other moment's; two blocks are alive together exactly where they share a
+/// section.
 ///
 ///     op        0  1  2  3  4  5          section   0  1
 ///     a         |-----------|             a         |-----|
@@ -47,7 +48,7 @@ struct Item {
 struct Timeline {
     std::vector<Item> items;
     std::vector<std::vector<std::uint32_t>> alive;       // by section: items, ascending
-    std::vector<std::vector<std::uint32_t>> neighbours;  // by item: those that share a section with it
+    std::vector<std::vector<std::uint32_t>> neighbours;  // by item: sharing a section
     std::uint64_t unit_bytes = 1;  // every offset worth trying is a multiple of this
 };
 
