@@ -41,7 +41,7 @@ struct Packing {
 
 struct PackLimits {
     /// Work limit of the exact search, in visited nodes: deterministic, unlike a clock. 0: greedy
-    /// only. A node costs one to five microseconds, so the default is a few milliseconds at most.
+    /// only. A node costs about a microsecond at 60 buffers and tens of them at 400.
     std::uint64_t node_count_max = 2'000;
     /// Stop as soon as a packing of at most this size is found; 0: as small as can be. That none
     /// exists is proven where `proven_min_bytes` of the result is larger than this.

@@ -72,7 +72,8 @@ public:
     void insert(const StateKey& key) { slots_[slot(key)] = key; }
 
 private:
-    // 4 MiB: beyond that the table leaves the cache and the hardest MiniMalloc problem gets slower.
+    // 4 MiB. With a quarter of it the hardest MiniMalloc problem (E) takes 17 % more nodes, with
+    // four times as much as many nodes as now (2 vCPU AMD EPYC, 2026-12-01).
     static constexpr std::uint64_t kSlotCountMax = 1u << 18;
 
     [[nodiscard]] std::size_t slot(const StateKey& key) const {

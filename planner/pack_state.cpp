@@ -105,7 +105,7 @@ bool PackState::raise_lowest(std::uint32_t item, std::uint64_t bytes, SectionRan
 std::uint64_t PackState::next_floor_bytes(std::uint32_t section) const {
     std::uint64_t next_bytes = kDone;
     for (const std::uint32_t item : timeline_.alive[section]) {
-        if (placed(item)) continue;
+        if (placed(item) || lowest_bytes_[item] >= next_bytes) continue;
         std::uint64_t bytes = lowest_elsewhere_bytes(item, section);
         if (support_bytes_[item] > floor_bytes_[section])
             bytes = std::min(bytes, support_bytes_[item]);
@@ -142,20 +142,22 @@ bool PackState::conclude(SectionRange touched) {
 
 /// Stacks a section's unplaced items by rising lowest offset, each as low as that and the ones
 /// before allow: no order ends lower (one machine with release times). Also lifts the floor to the
-/// lowest of them.
+/// lowest of them, or to kDone where all are placed.
 bool PackState::fits_section(std::uint32_t section) {
     heads_.clear();
-    for (const std::uint32_t item : timeline_.alive[section])
-        if (!placed(item))
-            heads_.push_back({lowest_bytes_[item], timeline_.items[item].size_bytes});
-    if (heads_.empty()) {
-        set(floor_bytes_[section], kDone);
-        return true;
+    std::uint64_t lowest_bytes = kDone;
+    std::uint64_t highest_bytes = 0;
+    for (const std::uint32_t item : timeline_.alive[section]) {
+        if (placed(item)) continue;
+        heads_.push_back({lowest_bytes_[item], timeline_.items[item].size_bytes});
+        lowest_bytes = std::min(lowest_bytes, lowest_bytes_[item]);
+        highest_bytes = std::max(highest_bytes, lowest_bytes_[item]);
     }
+    if (lowest_bytes > floor_bytes_[section]) set(floor_bytes_[section], lowest_bytes);
+    // Roomy sections, which are most of them, need no sorting.
+    if (highest_bytes + unplaced_bytes_[section] <= capacity_bytes_) return true;
     std::sort(heads_.begin(), heads_.end(),
               [](const Head& a, const Head& b) { return a.lowest_bytes < b.lowest_bytes; });
-    if (heads_.front().lowest_bytes > floor_bytes_[section])
-        set(floor_bytes_[section], heads_.front().lowest_bytes);
     std::uint64_t end_bytes = 0;
     for (const Head& head : heads_)
         end_bytes = std::max(end_bytes, head.lowest_bytes) + head.size_bytes;
