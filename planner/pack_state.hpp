@@ -26,6 +26,8 @@ public:
 
     /// `timeline` outlives the state.
     PackState(const Timeline& timeline, std::uint64_t capacity_bytes);
+    PackState(const PackState&) = delete;  // the record of changes points into the state
+    PackState& operator=(const PackState&) = delete;
 
     /// Draws the first conclusions; false where the capacity is plainly too small.
     [[nodiscard]] bool start();
