@@ -10,8 +10,9 @@
 
 namespace plimsoll {
 
-/// The printable code point that stands for a byte in token strings and merges (byte-level BPE as in GPT-2): bytes
-/// that are printable Latin-1 stand for themselves, the other 68 take U+0100, U+0101, … in increasing order.
+/// The printable code point that stands for a byte in token strings and merges (byte-level BPE as
+/// in GPT-2): bytes that are printable Latin-1 stand for themselves, the other 68 take U+0100,
+/// U+0101, … in increasing order.
 [[nodiscard]] constexpr bool byte_stands_for_itself(unsigned byte) {
     return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) ||
            (byte >= 0xAE && byte <= 0xFF);
@@ -42,7 +43,8 @@ static_assert(kByteToCodePoint[' '] == U'\u0120');
 static_assert(kByteToCodePoint[0x7F] == U'\u0121');
 static_assert(kByteToCodePoint[0xAD] == U'\u0143');
 
-/// The bytes that `symbols` (UTF-8) stands for, or nothing where it is not UTF-8 or leaves the alphabet.
+/// The bytes that `symbols` (UTF-8) stands for, or nothing where it is not UTF-8 or leaves the
+/// alphabet.
 [[nodiscard]] inline std::optional<std::string> bytes_of_symbols(std::string_view symbols) {
     std::string bytes;
     bytes.reserve(symbols.size());

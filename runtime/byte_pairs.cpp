@@ -10,7 +10,8 @@
 namespace plimsoll {
 namespace {
 
-/// Multiplicative hashing; the constant is 2^64 divided by the golden ratio (Knuth, TAOCP vol. 3, 6.4).
+/// Multiplicative hashing; the constant is 2^64 divided by the golden ratio (Knuth, TAOCP vol.
+/// 3, 6.4).
 std::uint64_t pair_hash(TokenId left, TokenId right) {
     const auto key = static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 |
                      static_cast<std::uint32_t>(right);
@@ -20,7 +21,8 @@ std::uint64_t pair_hash(TokenId left, TokenId right) {
 
 constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
-/// A symbol of the piece, in a doubly linked list that keeps its order. A joined right half gets id -1.
+/// A symbol of the piece, in a doubly linked list that keeps its order. A joined right half gets id
+/// -1.
 struct Symbol {
     TokenId id = 0;
     std::uint32_t before = kNone;

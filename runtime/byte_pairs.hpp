@@ -24,8 +24,9 @@ public:
     /// `merges` in order of rank; of equal pairs the first counts.
     explicit BytePairs(std::vector<Merge> merges);
 
-    /// Joins the pair of lowest rank, the leftmost among equals, until no pair has one; appends what is left to `out`.
-    /// `symbols` are the tokens of single bytes. O(n log n) in time, O(n) in memory, whatever the text.
+    /// Joins the pair of lowest rank, the leftmost among equals, until no pair has one; appends
+    /// what is left to `out`. `symbols` are the tokens of single bytes. O(n log n) in time, O(n) in
+    /// memory, whatever the text.
     void merge(std::span<const TokenId> symbols, std::vector<TokenId>& out) const;
 
     /// Rank of the pair, or nothing where it is never joined.
@@ -33,7 +34,8 @@ public:
 
 private:
     std::vector<Merge> merges_;
-    std::vector<std::uint32_t> slots_;  // open addressing: rank + 1, 0 where free; a power of two, at most half full
+    std::vector<std::uint32_t>
+        slots_;  // open addressing: rank + 1, 0 where free; a power of two, at most half full
 };
 
 }  // namespace plimsoll

@@ -15,11 +15,12 @@
 namespace plimsoll {
 namespace {
 
-/// The white space of the reference, Unicode's White_Space. Spelled out because PCRE2's own \s also takes U+180E.
+/// The white space of the reference, Unicode's White_Space. Spelled out because PCRE2's own \s also
+/// takes U+180E.
 #define SPACE_SET "\\t-\\r\\x{85}\\p{Z}"
 
-/// The three splits of the reference (tokenizer.json of DeepSeek-V3, `pre_tokenizer`), each applied inside the pieces that
-/// the one before it left, matched or not.
+/// The three splits of the reference (tokenizer.json of DeepSeek-V3, `pre_tokenizer`), each applied
+/// inside the pieces that the one before it left, matched or not.
 constexpr std::array<std::string_view, 3> kSplits = {
     "\\p{N}{1,3}",
 
@@ -28,8 +29,10 @@ constexpr std::array<std::string_view, 3> kSplits = {
     "[!-/:-@\\[-`{-~][A-Za-z]+"
     "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
     "| ?[\\p{P}\\p{S}]+[\\r\\n]*"
-    "|[" SPACE_SET "]*[\\r\\n]+"
-    "|[" SPACE_SET "]+(?![^" SPACE_SET "])"
+    "|[" SPACE_SET
+    "]*[\\r\\n]+"
+    "|[" SPACE_SET "]+(?![^" SPACE_SET
+    "])"
     "|[" SPACE_SET "]+",
 };
 #undef SPACE_SET
@@ -60,7 +63,8 @@ Result<Code> compile(std::string_view pattern) {
                          reinterpret_cast<const char*>(text.data()) +
                          "); it must be built with Unicode support"};
     }
-    // Where there is no JIT for the machine, or executable pages are forbidden, the interpreter does the same slower.
+    // Where there is no JIT for the machine, or executable pages are forbidden, the interpreter
+    // does the same slower.
     (void)pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
     return code;
 }
@@ -71,8 +75,8 @@ void split_piece(const pcre2_code* code, pcre2_match_data* data, pcre2_match_con
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(piece.data());
     std::size_t begin = 0;
     while (begin < piece.size()) {
-        const int found = pcre2_match(code, subject, piece.size(), begin, PCRE2_NO_UTF_CHECK, data,
-                                      context);
+        const int found =
+            pcre2_match(code, subject, piece.size(), begin, PCRE2_NO_UTF_CHECK, data, context);
         if (found == PCRE2_ERROR_NOMATCH) break;
         PLIMSOLL_CHECK(found > 0, "PCRE2 error " + std::to_string(found) + " in a piece of " +
                                       std::to_string(piece.size()) + " bytes");
@@ -114,8 +118,8 @@ Result<Pretokenizer> Pretokenizer::create() {
         if (!code) return code.error();
         patterns->codes[i] = std::move(code).value();
     }
-    // The default limit of ten million steps would end a match inside a few megabytes of blanks. Every pattern here takes
-    // time linear in the text, so no limit is needed.
+    // The default limit of ten million steps would end a match inside a few megabytes of blanks.
+    // Every pattern here takes time linear in the text, so no limit is needed.
     patterns->context.reset(pcre2_match_context_create(nullptr));
     pcre2_set_match_limit(patterns->context.get(), std::numeric_limits<std::uint32_t>::max());
     return Pretokenizer(std::move(patterns));

@@ -8,12 +8,13 @@
 
 namespace plimsoll {
 
-/// Cuts text into the pieces that BPE works on one by one, by the rules of the DeepSeek-V3 tokenizer (`joyai-llm` in
-/// GGUF files): digits in threes, runs of Han and kana, words with one character before them, punctuation with the newlines after
-/// it, white space.
+/// Cuts text into the pieces that BPE works on one by one, by the rules of the DeepSeek-V3
+/// tokenizer (`joyai-llm` in GGUF files): digits in threes, runs of Han and kana, words with one
+/// character before them, punctuation with the newlines after it, white space.
 ///
-/// Bytes that are not UTF-8 are cut out first: each maximal run of them is a piece of its own and ends the text before it. So
-/// no byte is lost, and valid text is cut as if the reference had been given it alone.
+/// Bytes that are not UTF-8 are cut out first: each maximal run of them is a piece of its own and
+/// ends the text before it. So no byte is lost, and valid text is cut as if the reference had been
+/// given it alone.
 ///
 /// Immutable after `create`; may be used by several threads.
 class Pretokenizer {

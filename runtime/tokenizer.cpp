@@ -11,7 +11,8 @@
 namespace plimsoll {
 namespace {
 
-/// Longest token of a table we accept, and so of the names that errors quote. The longest real one has 128 bytes.
+/// Longest token of a table we accept, and so of the names that errors quote. The longest real one
+/// has 128 bytes.
 constexpr std::size_t kTokenBytesMax = 4096;
 constexpr std::size_t kVocabSizeMax = std::size_t{1} << 24;
 
@@ -73,8 +74,8 @@ Result<Tokenizer> Tokenizer::create(TokenizerTables tables) {
         return bad_table(fmt::format("{} tokens; 1 to {} are possible", vocab_size, kVocabSizeMax));
     }
     if (!tables.token_types.empty() && tables.token_types.size() != vocab_size) {
-        return bad_table(fmt::format("{} token types for {} tokens", tables.token_types.size(),
-                                     vocab_size));
+        return bad_table(
+            fmt::format("{} token types for {} tokens", tables.token_types.size(), vocab_size));
     }
     tokenizer.tokens_ = std::move(tables.tokens);
     if (Status status = tokenizer.index_tokens(tables); !status) return status.error();
@@ -98,15 +99,15 @@ Status Tokenizer::index_tokens(const TokenizerTables& tables) {
         }
         const auto [other, added] = ids_.emplace(token, id);
         if (!added) {
-            return bad_table(fmt::format("tokens {} and {} are both {}", other->second, id,
-                                         quoted(token)));
+            return bad_table(
+                fmt::format("tokens {} and {} are both {}", other->second, id, quoted(token)));
         }
-        // A token outside the byte alphabet cannot be made by merges; files differ in how they type such tokens, so the
-        // text decides before the type does.
+        // A token outside the byte alphabet cannot be made by merges; files differ in how they type
+        // such tokens, so the text decides before the type does.
         const std::int32_t type = tables.token_types.empty() ? 0 : tables.token_types[i];
         const auto bytes = bytes_of_symbols(token);
-        const bool special = !bytes || type == kTypeControl || type == kTypeUserDefined ||
-                             is_required(token);
+        const bool special =
+            !bytes || type == kTypeControl || type == kTypeUserDefined || is_required(token);
         is_special_.push_back(special);
         if (special) special_texts_.push_back({token, id});
         token_bytes_ += special ? token : *bytes;
@@ -127,8 +128,9 @@ Status Tokenizer::index_special_tokens() {
         }
         special_.*required.field = *id;
         if (tokens_.size() == kPublishedVocabSize && *id != required.published_id) {
-            notes_.push_back(fmt::format("tokenizer: {} is token {}, in the published table it is {}",
-                                         required.text, *id, required.published_id));
+            notes_.push_back(
+                fmt::format("tokenizer: {} is token {}, in the published table it is {}",
+                            required.text, *id, required.published_id));
         }
     }
     if (!missing.empty()) return bad_table("the table lacks " + missing);
@@ -154,8 +156,8 @@ Status Tokenizer::index_bytes() {
 
 Status Tokenizer::index_merges(const std::vector<std::string>& merges) {
     if (merges.size() > kVocabSizeMax) {
-        return bad_table(fmt::format("{} merges; at most {} are possible", merges.size(),
-                                     kVocabSizeMax));
+        return bad_table(
+            fmt::format("{} merges; at most {} are possible", merges.size(), kVocabSizeMax));
     }
     std::vector<Merge> pairs;
     pairs.reserve(merges.size());
@@ -166,12 +168,12 @@ Status Tokenizer::index_merges(const std::vector<std::string>& merges) {
         const std::size_t space = merge.find(' ');
         if (space == std::string_view::npos || space == 0 || space + 1 == merge.size() ||
             merge.find(' ', space + 1) != std::string_view::npos) {
-            return bad_table(fmt::format("merge {} is {}, not two tokens with a space between", rank,
-                                         quoted(merge)));
+            return bad_table(fmt::format("merge {} is {}, not two tokens with a space between",
+                                         rank, quoted(merge)));
         }
         if (const auto [other, added] = ranks.emplace(merge, rank); !added) {
-            return bad_table(fmt::format("merges {} and {} are both {}", other->second, rank,
-                                         quoted(merge)));
+            return bad_table(
+                fmt::format("merges {} and {} are both {}", other->second, rank, quoted(merge)));
         }
         const std::string joined =
             std::string(merge.substr(0, space)) + std::string(merge.substr(space + 1));
@@ -193,8 +195,8 @@ Status Tokenizer::index_merges(const std::vector<std::string>& merges) {
 }
 
 const Tokenizer::SpecialText* Tokenizer::special_at(std::string_view text) const {
-    // Narrows the sorted list to the texts that agree with `text` on ever more bytes; a text that ends there is the
-    // first of those left.
+    // Narrows the sorted list to the texts that agree with `text` on ever more bytes; a text that
+    // ends there is the first of those left.
     auto first = special_texts_.begin();
     auto last = special_texts_.end();
     const SpecialText* longest = nullptr;
@@ -217,7 +219,8 @@ void Tokenizer::append_text(std::string_view text, std::vector<TokenId>& out) co
     std::vector<TokenId> symbols;
     for (const std::string_view piece : pretokenizer_.split(text)) {
         symbols.clear();
-        for (const char byte : piece) symbols.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
+        for (const char byte : piece)
+            symbols.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
         pairs_.merge(symbols, out);
     }
 }

@@ -18,9 +18,10 @@ namespace plimsoll {
 
 /// What a GGUF file says in `tokenizer.ggml.*`. Not yet trusted.
 struct TokenizerTables {
-    std::vector<std::string> tokens;         // [vocab] in the byte alphabet; special tokens as they are
-    std::vector<std::string> merges;         // "left right" in the byte alphabet, by rank
-    std::vector<std::int32_t> token_types;   // [vocab] 1 normal, 3 control, 4 user defined, …; may be empty
+    std::vector<std::string> tokens;  // [vocab] in the byte alphabet; special tokens as they are
+    std::vector<std::string> merges;  // "left right" in the byte alphabet, by rank
+    std::vector<std::int32_t>
+        token_types;  // [vocab] 1 normal, 3 control, 4 user defined, …; may be empty
 };
 
 /// Tokens the chat format and the stop rules name. Found by their text.
@@ -55,27 +56,30 @@ struct PromptPart {
     bool operator==(const PromptPart&) const = default;
 };
 
-/// Byte-level BPE by the rules of the DeepSeek-V3 tokenizer. No normalisation, no space put before, no BOS or EOS added.
-/// Immutable after `create`; may be used by several threads. Any bytes can be encoded, and decoding gives them back.
+/// Byte-level BPE by the rules of the DeepSeek-V3 tokenizer. No normalisation, no space put before,
+/// no BOS or EOS added. Immutable after `create`; may be used by several threads. Any bytes can be
+/// encoded, and decoding gives them back.
 class Tokenizer {
 public:
-    /// Checks the tables and indexes them. Refused with one line that names the entry: sizes that differ, a token
-    /// twice or empty, a byte without a token, a special token that is missing, a merge of unknown tokens or given twice.
+    /// Checks the tables and indexes them. Refused with one line that names the entry: sizes that
+    /// differ, a token twice or empty, a byte without a token, a special token that is missing, a
+    /// merge of unknown tokens or given twice.
     [[nodiscard]] static Result<Tokenizer> create(TokenizerTables tables);
 
     /// Tokens of `text`, in which special strings mean nothing.
     [[nodiscard]] std::vector<TokenId> encode_text(std::string_view text) const;
 
-    /// Tokens of rendered chat text: special strings, the longest at each position, become their tokens. Not for
-    /// text of users, who could write such strings.
+    /// Tokens of rendered chat text: special strings, the longest at each position, become their
+    /// tokens. Not for text of users, who could write such strings.
     [[nodiscard]] std::vector<TokenId> encode_markup(std::string_view text) const;
 
-    /// Tokens of a prompt of both kinds. The text between two special tokens is encoded as one, across parts, so that the
-    /// result is that of the whole rendered text except where a `text` part holds a special string.
+    /// Tokens of a prompt of both kinds. The text between two special tokens is encoded as one,
+    /// across parts, so that the result is that of the whole rendered text except where a `text`
+    /// part holds a special string.
     [[nodiscard]] std::vector<TokenId> encode(std::span<const PromptPart> parts) const;
 
-    /// The bytes a token stands for: seldom whole characters, see Utf8Stream. A special token gives its text.
-    /// `id` is in [0, vocab_size). Valid as long as the tokenizer.
+    /// The bytes a token stands for: seldom whole characters, see Utf8Stream. A special token gives
+    /// its text. `id` is in [0, vocab_size). Valid as long as the tokenizer.
     [[nodiscard]] std::string_view bytes(TokenId id) const;
 
     /// The bytes of several tokens.
@@ -87,7 +91,8 @@ public:
     [[nodiscard]] const SpecialTokens& special() const { return special_; }
     [[nodiscard]] bool is_special(TokenId id) const;
 
-    /// The token of exactly this text as the table has it: special text as is, other tokens in the byte alphabet.
+    /// The token of exactly this text as the table has it: special text as is, other tokens in the
+    /// byte alphabet.
     [[nodiscard]] std::optional<TokenId> find(std::string_view token) const;
 
     /// Things in the tables that are odd but usable, one line each: special tokens at unusual ids.
@@ -109,13 +114,13 @@ private:
     [[nodiscard]] const SpecialText* special_at(std::string_view text) const;
 
     Pretokenizer pretokenizer_;
-    std::vector<std::string> tokens_;                      // [vocab] as in the file
-    std::unordered_map<std::string_view, TokenId> ids_;    // views into tokens_
-    std::string token_bytes_;                              // of all tokens, one after the other
-    std::vector<std::uint64_t> byte_ends_;                 // [vocab] where each ends in token_bytes_
-    std::vector<TokenId> byte_ids_;                        // [256] token of each byte
-    std::vector<SpecialText> special_texts_;               // sorted by text
-    std::vector<bool> is_special_;                         // [vocab]
+    std::vector<std::string> tokens_;                    // [vocab] as in the file
+    std::unordered_map<std::string_view, TokenId> ids_;  // views into tokens_
+    std::string token_bytes_;                            // of all tokens, one after the other
+    std::vector<std::uint64_t> byte_ends_;               // [vocab] where each ends in token_bytes_
+    std::vector<TokenId> byte_ids_;                      // [256] token of each byte
+    std::vector<SpecialText> special_texts_;             // sorted by text
+    std::vector<bool> is_special_;                       // [vocab]
     BytePairs pairs_;
     SpecialTokens special_;
     std::vector<std::string> notes_;

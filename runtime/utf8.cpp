@@ -3,10 +3,10 @@
 namespace plimsoll {
 namespace {
 
-/// Table 3-7 of the Unicode standard: which first bytes exist, and the range of the second byte. Bytes after
-/// the second are always 80..BF.
+/// Table 3-7 of the Unicode standard: which first bytes exist, and the range of the second byte.
+/// Bytes after the second are always 80..BF.
 struct LeadByte {
-    std::uint8_t first, last;                 // of the lead byte
+    std::uint8_t first, last;  // of the lead byte
     std::uint8_t size_bytes;
     std::uint8_t second_min, second_max;
 };

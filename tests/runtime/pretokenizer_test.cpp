@@ -24,16 +24,19 @@ TEST(Pretokenizer, CutsEveryCaseAsTheReferenceDoes) {
     const auto json = test::read_test_json("tokenizer/pieces.json");
     ASSERT_GT(json.at("cases").size(), 300u);
     for (const auto& entry : json.at("cases")) {
-        EXPECT_EQ(pieces_of(entry.at("text")), entry.at("pieces").get<Pieces>()) << entry.at("text");
+        EXPECT_EQ(pieces_of(entry.at("text")), entry.at("pieces").get<Pieces>())
+            << entry.at("text");
     }
 }
 
 TEST(Pretokenizer, GivesInvalidBytesPiecesOfTheirOwn) {
     EXPECT_EQ(pieces_of("ab\xFF\xC3 cd"), (Pieces{"ab", "\xFF\xC3", " cd"}));
     EXPECT_EQ(pieces_of("\x80\x80"), (Pieces{"\x80\x80"}));
-    EXPECT_EQ(pieces_of("x\xE6\xBC"), (Pieces{"x", "\xE6\xBC"}));       // cut short at the end
-    EXPECT_EQ(pieces_of("\xED\xA0\x80"), (Pieces{"\xED\xA0\x80"}));     // a surrogate
-    EXPECT_EQ(pieces_of("1\xC0\xAF" "2"), (Pieces{"1", "\xC0\xAF", "2"}));  // an overlong slash
+    EXPECT_EQ(pieces_of("x\xE6\xBC"), (Pieces{"x", "\xE6\xBC"}));    // cut short at the end
+    EXPECT_EQ(pieces_of("\xED\xA0\x80"), (Pieces{"\xED\xA0\x80"}));  // a surrogate
+    EXPECT_EQ(pieces_of("1\xC0\xAF"
+                        "2"),
+              (Pieces{"1", "\xC0\xAF", "2"}));  // an overlong slash
 }
 
 TEST(Pretokenizer, TreatsTheEndOfValidTextAsTheEnd) {

@@ -86,8 +86,10 @@ TEST(Tokenizer, SeesNoSpecialStringAcrossTheEdgeOfAPart) {
 TEST(Tokenizer, EncodesTextAcrossPartsAsOne) {
     const Tokenizer tokenizer = test::small_tokenizer();
     using Kind = PromptPart::Kind;
-    const PromptPart parts[] = {{Kind::markup, std::string(kUserText)}, {Kind::text, "the sh"},
-                                {Kind::markup, "ip"}, {Kind::markup, std::string(kEosText)}};
+    const PromptPart parts[] = {{Kind::markup, std::string(kUserText)},
+                                {Kind::text, "the sh"},
+                                {Kind::markup, "ip"},
+                                {Kind::markup, std::string(kEosText)}};
     EXPECT_EQ(tokenizer.encode(parts),
               tokenizer.encode_markup(std::string(kUserText) + "the ship" + std::string(kEosText)));
 }
@@ -133,11 +135,13 @@ const BadTable kBadTables[] = {
      "names 'zqzq', which is no token"},
     {"merge into an unknown token", [](TokenizerTables& t) { t.merges[3] = "z q"; },
      "names 'zq', which is no token"},
-    {"merge into a special token", [](TokenizerTables& t) {
+    {"merge into a special token",
+     [](TokenizerTables& t) {
          t.tokens.push_back("<think");
          t.token_types.push_back(1);
          t.merges[3] = "<think >";
-     }, "names '<think>', which is a special token"},
+     },
+     "names '<think>', which is a special token"},
     {"merge twice", [](TokenizerTables& t) { t.merges[5] = t.merges[2]; },
      "merges 2 and 5 are both"},
     {"invalid UTF-8 in a merge", [](TokenizerTables& t) { t.merges[5] = "\xFF a"; }, "merge 5"},

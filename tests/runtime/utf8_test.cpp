@@ -28,8 +28,9 @@ TEST(Utf8, ReadsBackEveryCodePointItWrites) {
 }
 
 TEST(Utf8, RefusesOverlongFormsSurrogatesAndTooLargeValues) {
-    for (const char* text : {"\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xF0\x8F\xBF\xBF",
-                             "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\x80", "\xFF"}) {
+    for (const char* text :
+         {"\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xF0\x8F\xBF\xBF",
+          "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\x80", "\xFF"}) {
         EXPECT_EQ(decode_utf8(text).size_bytes, 0);
         EXPECT_EQ(decode_utf8(text).invalid_bytes, 1) << text;
     }
@@ -42,12 +43,19 @@ TEST(Utf8Stream, HoldsBackACutSequenceUntilTheRestComes) {
     EXPECT_EQ(out, "a");
     stream.push("\x99", out);
     EXPECT_EQ(out, "a");
-    stream.push("\x82" "b", out);
-    EXPECT_EQ(out, "a\U0001F642" "b");
+    stream.push(
+        "\x82"
+        "b",
+        out);
+    EXPECT_EQ(out,
+              "a\U0001F642"
+              "b");
 }
 
 TEST(Utf8Stream, GivesTheSameTextHoweverTheBytesAreCut) {
-    const std::string bytes = "x\u00E8\u6F22\U0001F642\xFF\xE6\xBC" "y\xF0\x9F\x99\xC3\xA8\xC3";
+    const std::string bytes =
+        "x\u00E8\u6F22\U0001F642\xFF\xE6\xBC"
+        "y\xF0\x9F\x99\xC3\xA8\xC3";
     const std::string whole = streamed({bytes});
     for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
         EXPECT_EQ(streamed({bytes.substr(0, cut), bytes.substr(cut)}), whole) << cut;
@@ -55,9 +63,15 @@ TEST(Utf8Stream, GivesTheSameTextHoweverTheBytesAreCut) {
 }
 
 TEST(Utf8Stream, ReplacesWhatCanNeverBeText) {
-    EXPECT_EQ(streamed({"a\xFF" "b"}), "a\uFFFD" "b");
-    EXPECT_EQ(streamed({"a\xE6\xBC"}), "a\uFFFD");             // still held at the end
-    EXPECT_EQ(streamed({"\xE6\xBC" "b"}), "\uFFFD" "b");       // one for the part that was cut
+    EXPECT_EQ(streamed({"a\xFF"
+                        "b"}),
+              "a\uFFFD"
+              "b");
+    EXPECT_EQ(streamed({"a\xE6\xBC"}), "a\uFFFD");  // still held at the end
+    EXPECT_EQ(streamed({"\xE6\xBC"
+                        "b"}),
+              "\uFFFD"
+              "b");  // one for the part that was cut
     EXPECT_EQ(streamed({"\xED\xA0\x80"}), "\uFFFD\uFFFD\uFFFD");
 }
 
