@@ -4,7 +4,8 @@
 
 namespace plimsoll {
 
-/// Row of the embedding table and column of the logits. Signed 32 bits, as kernels read it; negative ids do not occur.
+/// Row of the embedding table and column of the logits. Signed 32 bits, as kernels read it;
+/// negative ids do not occur.
 using TokenId = std::int32_t;
 
 }  // namespace plimsoll
