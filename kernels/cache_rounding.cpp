@@ -18,8 +18,8 @@ float amax_of(const float* values, std::uint32_t n) {
     return amax;
 }
 
-/// Least e with limit * 2^e >= amax. In double both sides are exact, so the boundary is exact too; a
-/// float32 log2 would round to either side of it.
+/// Least e with limit * 2^e >= amax. In double both sides are exact, so the boundary is exact too;
+/// a float32 log2 would round to either side of it.
 std::int32_t least_exponent(float amax, float limit) {
     const double ratio = static_cast<double>(amax) / static_cast<double>(limit);
     std::int32_t exponent = std::ilogb(ratio);
@@ -35,11 +35,11 @@ std::uint8_t e4m3_from_f32(float value) {
     const std::uint32_t magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return static_cast<std::uint8_t>(sign | 0x7fu);
     if (magnitude < 0x3c800000u) {
-        // Below 2^-6: codes count multiples of 2^-9. Adding 2^14 leaves the float's last bit worth 2^-9,
-        // so the addition itself rounds to nearest even.
+        // Below 2^-6: codes count multiples of 2^-9. Adding 2^14 leaves the float's last bit worth
+        // 2^-9, so the addition itself rounds to nearest even.
         const float shifted = std::bit_cast<float>(magnitude) + 0x1p14f;
-        const std::uint32_t code = std::bit_cast<std::uint32_t>(shifted) -
-                                   std::bit_cast<std::uint32_t>(0x1p14f);
+        const std::uint32_t code =
+            std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(0x1p14f);
         return static_cast<std::uint8_t>(sign | code);
     }
     const std::uint32_t odd = (magnitude >> 20) & 1u;
@@ -67,7 +67,8 @@ std::int32_t fp4_scale_exponent(float amax) {
     return least_exponent(std::max(amax, kFp4AmaxMin), kFp4Max);
 }
 
-void fp8_encode(const float* values, std::uint32_t n, std::uint8_t* codes, std::uint8_t* exponents) {
+void fp8_encode(const float* values, std::uint32_t n, std::uint8_t* codes,
+                std::uint8_t* exponents) {
     for (std::uint32_t first = 0, block = 0; first < n; first += 64, ++block) {
         const std::uint32_t count = std::min(64u, n - first);
         const std::int32_t exponent = fp8_scale_exponent(amax_of(values + first, count));
@@ -104,14 +105,16 @@ void hadamard(float* values, std::uint32_t n) {
     for (std::uint32_t i = 0; i < n; ++i) values[i] *= scale;
 }
 
-void fp4_encode(const float* values, std::uint32_t n, std::uint8_t* codes, std::uint8_t* exponents) {
+void fp4_encode(const float* values, std::uint32_t n, std::uint8_t* codes,
+                std::uint8_t* exponents) {
     for (std::uint32_t first = 0, block = 0; first < n; first += 32, ++block) {
         const std::uint32_t count = std::min(32u, n - first);
         const std::int32_t exponent = fp4_scale_exponent(amax_of(values + first, count));
         const float inverse = power_of_two(-exponent);
         exponents[block] = stored_exponent(exponent);
         for (std::uint32_t i = first; i < first + count; i += 2) {
-            const std::uint8_t low = e2m1_from_f32(std::clamp(values[i] * inverse, -kFp4Max, kFp4Max));
+            const std::uint8_t low =
+                e2m1_from_f32(std::clamp(values[i] * inverse, -kFp4Max, kFp4Max));
             const std::uint8_t high =
                 e2m1_from_f32(std::clamp(values[i + 1] * inverse, -kFp4Max, kFp4Max));
             codes[i / 2] = static_cast<std::uint8_t>(low | (high << 4));

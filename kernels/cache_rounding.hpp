@@ -5,10 +5,12 @@
 
 namespace plimsoll::kernels {
 
-/// The roundings of cached rows (DeepSeek-V4 reference: FP8 KV rows, rotated FP4 indexer rows), one value and
-/// one block at a time. Host arithmetic shared by the ops, the storage formats and the tests.
+/// The roundings of cached rows (DeepSeek-V4 reference: FP8 KV rows, rotated FP4 indexer rows), one
+/// value and one block at a time. Host arithmetic shared by the ops, the storage formats and the
+/// tests.
 
-/// E4M3 code of a value in [-448, 448]: sign in bit 7, nearest, ties to the even code; NaN gives 0x7f.
+/// E4M3 code of a value in [-448, 448]: sign in bit 7, nearest, ties to the even code; NaN gives
+/// 0x7f.
 [[nodiscard]] std::uint8_t e4m3_from_f32(float value);
 /// Value of a code; 0x7f and 0xff give NaN.
 [[nodiscard]] constexpr float f32_from_e4m3(std::uint8_t code) {
@@ -22,7 +24,8 @@ namespace plimsoll::kernels {
     return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | sign);
 }
 
-/// E2M1 code of a value in [-6, 6]: sign in bit 3, magnitudes 0 .5 1 1.5 2 3 4 6, nearest, ties to even.
+/// E2M1 code of a value in [-6, 6]: sign in bit 3, magnitudes 0 .5 1 1.5 2 3 4 6, nearest, ties to
+/// even.
 [[nodiscard]] std::uint8_t e2m1_from_f32(float value);
 [[nodiscard]] constexpr float f32_from_e2m1(std::uint8_t code) {
     constexpr float kMagnitudes[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};

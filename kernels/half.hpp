@@ -5,8 +5,8 @@
 
 namespace plimsoll::kernels {
 
-/// IEEE binary16 and bfloat16 as bit patterns, converted without hardware support. Round to nearest, ties to
-/// even; infinities and NaN (quiet) are kept.
+/// IEEE binary16 and bfloat16 as bit patterns, converted without hardware support. Round to
+/// nearest, ties to even; infinities and NaN (quiet) are kept.
 [[nodiscard]] constexpr float f32_from_f16(std::uint16_t half) {
     const std::uint32_t sign = std::uint32_t{half & 0x8000u} << 16;
     const std::uint32_t exponent = (half >> 10) & 31u;
@@ -29,11 +29,12 @@ namespace plimsoll::kernels {
     const std::uint32_t magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u)
         return static_cast<std::uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
-    // 65520 is the midpoint between the largest half and the next power of two; it rounds to infinity.
+    // 65520 is the midpoint between the largest half and the next power of two; it rounds to
+    // infinity.
     if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);
     if (magnitude < 0x38800000u) {
-        // Below 2^-14: adding 0.5 puts the half's last subnormal bit at the float's last bit, and the
-        // addition rounds to nearest even.
+        // Below 2^-14: adding 0.5 puts the half's last subnormal bit at the float's last bit, and
+        // the addition rounds to nearest even.
         const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
         return static_cast<std::uint16_t>(
             sign | (std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(0.5f)));

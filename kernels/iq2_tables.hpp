@@ -75,7 +75,8 @@ inline constexpr std::uint64_t kIq2XxsGrid[256] = {
     0x2b2b082b08080808, 0x2b2b190808192b08, 0x2b2b2b0819190808, 0x2b2b2b1908081908,
 };
 
-/// Signs of 8 elements, bit j set where element j is negative: the index, with bit 7 making their number even.
+/// Signs of 8 elements, bit j set where element j is negative: the index, with bit 7 making their
+/// number even.
 [[nodiscard]] constexpr std::uint8_t iq2_xxs_signs(std::uint32_t index) {
     const auto odd = static_cast<std::uint32_t>(std::popcount(index)) & 1u;
     return static_cast<std::uint8_t>(index | (odd << 7));

@@ -21,15 +21,16 @@ PlaneOffsets kv_plane_offsets(std::uint32_t rows, std::uint32_t head_dim, std::u
     offsets.exponents_bytes = align_up(n_rows * offsets.code_stride_bytes, kPlaneAlignmentBytes);
     offsets.tail_bytes = offsets.exponents_bytes +
                          align_up(n_rows * offsets.exponent_stride_bytes, kPlaneAlignmentBytes);
-    offsets.end_bytes =
-        offsets.tail_bytes + align_up(n_rows * rope_dim * sizeof(std::uint16_t), kPlaneAlignmentBytes);
+    offsets.end_bytes = offsets.tail_bytes +
+                        align_up(n_rows * rope_dim * sizeof(std::uint16_t), kPlaneAlignmentBytes);
     return offsets;
 }
 
 PlaneOffsets indexer_plane_offsets(std::uint32_t rows, std::uint32_t dim) {
     PlaneOffsets offsets;
     offsets.code_stride_bytes = dim / 2;
-    offsets.exponent_stride_bytes = static_cast<std::uint32_t>(align_up(ceil_div(dim, kFp4Block), 4));
+    offsets.exponent_stride_bytes =
+        static_cast<std::uint32_t>(align_up(ceil_div(dim, kFp4Block), 4));
     const std::uint64_t n_rows = rows;
     offsets.exponents_bytes = align_up(n_rows * offsets.code_stride_bytes, kPlaneAlignmentBytes);
     offsets.tail_bytes = offsets.exponents_bytes +

@@ -9,7 +9,8 @@
 namespace plimsoll::kernels {
 namespace {
 
-/// The pair index whose frequency turns `beta` times within the original context (YaRN, find_correction_dim).
+/// The pair index whose frequency turns `beta` times within the original context (YaRN,
+/// find_correction_dim).
 double correction_dim(const RopeParams& params, double beta) {
     return params.rope_dim *
            std::log(params.original_context_tokens / (2.0 * std::numbers::pi * beta)) /
@@ -22,7 +23,8 @@ YarnRamp yarn_ramp(const RopeParams& params) {
     const double lo = std::floor(correction_dim(params, params.beta_fast));
     const double hi = std::ceil(correction_dim(params, params.beta_slow));
     const double last = static_cast<double>(params.rope_dim) - 1.0;
-    return {static_cast<std::int32_t>(std::max(lo, 0.0)), static_cast<std::int32_t>(std::min(hi, last))};
+    return {static_cast<std::int32_t>(std::max(lo, 0.0)),
+            static_cast<std::int32_t>(std::min(hi, last))};
 }
 
 void rope_frequencies(const RopeParams& params, std::span<double> frequencies) {

@@ -41,7 +41,8 @@ inline constexpr WeightTypeInfo kWeightTypes[] = {
     {WeightType::iq2_xxs, 256, 66, ActivationFormat::q8k},
 };
 
-/// The row of a type. An id outside the enumeration gives the F32 row: the loader has refused it before.
+/// The row of a type. An id outside the enumeration gives the F32 row: the loader has refused it
+/// before.
 [[nodiscard]] constexpr const WeightTypeInfo& info_of(WeightType type) {
     for (const WeightTypeInfo& info : kWeightTypes)
         if (info.type == type) return info;
@@ -68,7 +69,8 @@ struct ActivationQ8Block {
 };
 static_assert(sizeof(ActivationQ8Block) == 36);
 
-/// Activations for the K-quants and IQ2_XXS: x = d * q, the element of largest magnitude maps to -127.
+/// Activations for the K-quants and IQ2_XXS: x = d * q, the element of largest magnitude maps to
+/// -127.
 struct ActivationQ8KBlock {
     float d;
     std::int8_t q[kQ8KElements];
@@ -76,7 +78,8 @@ struct ActivationQ8KBlock {
 };
 static_assert(sizeof(ActivationQ8KBlock) == 292);
 
-/// Bytes of a row of `n` quantised activations: consecutive blocks, no padding. `n` is a multiple of 32.
+/// Bytes of a row of `n` quantised activations: consecutive blocks, no padding. `n` is a multiple
+/// of 32.
 [[nodiscard]] constexpr std::uint64_t activation_q8_bytes(std::uint64_t n) {
     return n / kQ8Elements * sizeof(ActivationQ8Block);
 }
@@ -84,9 +87,10 @@ static_assert(sizeof(ActivationQ8KBlock) == 292);
 [[nodiscard]] constexpr std::uint64_t activation_q8k_bytes(std::uint64_t n) {
     return n / kQ8KElements * sizeof(ActivationQ8KBlock);
 }
-/// Bytes of a row of `n` activations in any format. Rows of a matrix follow one another without padding, and
-/// a slice of a row that starts at a multiple of the block is itself a row.
-[[nodiscard]] constexpr std::uint64_t activation_row_bytes(ActivationFormat format, std::uint64_t n) {
+/// Bytes of a row of `n` activations in any format. Rows of a matrix follow one another without
+/// padding, and a slice of a row that starts at a multiple of the block is itself a row.
+[[nodiscard]] constexpr std::uint64_t activation_row_bytes(ActivationFormat format,
+                                                           std::uint64_t n) {
     switch (format) {
         case ActivationFormat::f32: return n * sizeof(float);
         case ActivationFormat::q8: return activation_q8_bytes(n);
@@ -103,7 +107,8 @@ struct WeightMatrix {
     std::uint32_t n_out = 0;
 };
 
-/// Largest sizes the kernels are built for; larger ones are stopped by a check, smaller ones cost nothing.
+/// Largest sizes the kernels are built for; larger ones are stopped by a check, smaller ones cost
+/// nothing.
 inline constexpr std::uint32_t kHeadDimMax = 512;
 inline constexpr std::uint32_t kRopeDimMax = 128;
 inline constexpr std::uint32_t kStreamsMax = 8;

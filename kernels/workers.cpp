@@ -10,8 +10,8 @@
 namespace plimsoll::kernels {
 namespace {
 
-/// Iterations a thread looks for work before it sleeps: about 20 us, longer than the gap between two ops of a
-/// step and short enough not to hold a core between requests.
+/// Iterations a thread looks for work before it sleeps: about 20 us, longer than the gap between
+/// two ops of a step and short enough not to hold a core between requests.
 constexpr int kSpinIterations = 1000;
 
 void pause() {
@@ -24,16 +24,17 @@ void pause() {
 
 }  // namespace
 
-/// One job at a time. `gate` is kOpen plus the number of helpers inside the job: a helper may enter only
-/// while it is open, and the caller leaves only when it is closed and empty. So a helper that wakes late
-/// finds a closed gate and costs the caller nothing.
+/// One job at a time. `gate` is kOpen plus the number of helpers inside the job: a helper may enter
+/// only while it is open, and the caller leaves only when it is closed and empty. So a helper that
+/// wakes late finds a closed gate and costs the caller nothing.
 struct Workers::Pool {
     static constexpr std::uint32_t kOpen = 1u << 31;
 
     std::vector<std::thread> threads;
-    std::atomic<std::uint32_t> job_number{0};  // changes with each job and on stop; helpers sleep on it
+    std::atomic<std::uint32_t> job_number{
+        0};  // changes with each job and on stop; helpers sleep on it
     std::atomic<std::uint32_t> gate{0};
-    std::atomic<std::uint64_t> next{0};        // first item nobody has taken
+    std::atomic<std::uint64_t> next{0};  // first item nobody has taken
     std::atomic<bool> stop{false};
     Call call = nullptr;
     const void* context = nullptr;
@@ -109,8 +110,10 @@ void Workers::run(std::uint64_t count, std::uint64_t grain, Call call, const voi
     pool.gate.fetch_and(~Pool::kOpen, std::memory_order_acq_rel);
     // Helpers inside hold at most one range each, so this wait is short and never sleeps.
     for (int i = 0; pool.gate.load(std::memory_order_acquire) != 0; ++i) {
-        if (i < kSpinIterations) pause();
-        else std::this_thread::yield();
+        if (i < kSpinIterations)
+            pause();
+        else
+            std::this_thread::yield();
     }
 }
 

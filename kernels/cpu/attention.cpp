@@ -11,8 +11,9 @@
 namespace plimsoll::kernels::cpu {
 namespace {
 
-/// Rows decoded at a time (64 KiB of stack at head_dim 512) and heads that share them (32 KiB of sums). Row tiles
-/// count from a token's first row, so the running softmax takes the same steps however tokens are batched.
+/// Rows decoded at a time (64 KiB of stack at head_dim 512) and heads that share them (32 KiB of
+/// sums). Row tiles count from a token's first row, so the running softmax takes the same steps
+/// however tokens are batched.
 constexpr std::uint32_t kAttentionRows = 32;
 constexpr std::uint32_t kAttentionHeads = 16;
 
@@ -77,7 +78,8 @@ void add_rows(const float* query, const float* const* rows, std::uint32_t n, std
     leaf().accumulate_rows(weighted, rescale, weights, rows, n, head_dim);
 }
 
-void attend(const AttentionParams& params, std::uint64_t t, std::uint32_t head_first, std::uint32_t n_heads) {
+void attend(const AttentionParams& params, std::uint64_t t, std::uint32_t head_first,
+            std::uint32_t n_heads) {
     const std::uint32_t head_dim = params.head_dim;
     const std::uint64_t at = (t * params.n_heads + head_first) * head_dim;
     const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
@@ -91,12 +93,13 @@ void attend(const AttentionParams& params, std::uint64_t t, std::uint32_t head_f
         std::fill_n(weighted[h], head_dim, 0.0f);
     }
     for (std::uint64_t first = 0; first < visible.count(); first += kAttentionRows) {
-        const auto n = static_cast<std::uint32_t>(std::min<std::uint64_t>(kAttentionRows, visible.count() - first));
+        const auto n = static_cast<std::uint32_t>(
+            std::min<std::uint64_t>(kAttentionRows, visible.count() - first));
         const float* rows[kAttentionRows];
         for (std::uint32_t r = 0; r < n; ++r) rows[r] = visible.row(first + r, decoded[r]);
         for (std::uint32_t h = 0; h < n_heads; ++h)
-            add_rows(params.q + at + std::uint64_t{h} * head_dim, rows, n, head_dim, scale, softmax[h],
-                     weighted[h]);
+            add_rows(params.q + at + std::uint64_t{h} * head_dim, rows, n, head_dim, scale,
+                     softmax[h], weighted[h]);
     }
     // All reads of these heads' queries are done: the output may lie over them.
     const bool rotated = params.inverse_rope.frequencies != nullptr;
@@ -109,10 +112,12 @@ void attend(const AttentionParams& params, std::uint64_t t, std::uint32_t head_f
     }
 }
 
-/// Heads a work item takes: as many as share decoded rows, fewer where tokens alone would not occupy the threads.
+/// Heads a work item takes: as many as share decoded rows, fewer where tokens alone would not
+/// occupy the threads.
 std::uint32_t heads_per_item(const AttentionParams& params, std::uint32_t n_threads) {
     std::uint32_t heads = std::min(kAttentionHeads, params.n_heads);
-    while (heads > 1 && ceil_div(params.n_heads, heads) * params.n_tokens < n_threads) heads = (heads + 1) / 2;
+    while (heads > 1 && ceil_div(params.n_heads, heads) * params.n_tokens < n_threads)
+        heads = (heads + 1) / 2;
     return heads;
 }
 
@@ -120,8 +125,9 @@ std::uint32_t heads_per_item(const AttentionParams& params, std::uint32_t n_thre
 
 void attention(const AttentionParams& params, const Workers& workers) {
     PLIMSOLL_KERNEL_CHECK(params.head_dim <= kHeadDimMax, "heads are wider than supported");
-    PLIMSOLL_KERNEL_CHECK(params.first_position == 0 || params.ring.row_capacity + 1 >= params.window,
-                          "the ring must hold the window but for the token itself");
+    PLIMSOLL_KERNEL_CHECK(
+        params.first_position == 0 || params.ring.row_capacity + 1 >= params.window,
+        "the ring must hold the window but for the token itself");
     PLIMSOLL_KERNEL_CHECK((params.selected == nullptr) == (params.selected_count == nullptr),
                           "selected rows come with their counts");
     const std::uint32_t heads = heads_per_item(params, workers.n_threads());

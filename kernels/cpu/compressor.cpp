@@ -44,15 +44,18 @@ std::uint64_t current_row(const CompressorParams& params, std::uint64_t position
     return position % params.ratio + (params.ratio == kOverlapRatio ? kOverlapRatio : 0);
 }
 
-/// State row of a token before this chunk: of the current window or, with overlap, of the one before it.
+/// State row of a token before this chunk: of the current window or, with overlap, of the one
+/// before it.
 std::uint64_t earlier_row(const CompressorParams& params, std::uint64_t position) {
     const std::uint64_t window = params.first_position / params.ratio;
-    return position / params.ratio == window ? current_row(params, position) : position % params.ratio;
+    return position / params.ratio == window ? current_row(params, position)
+                                             : position % params.ratio;
 }
 
-/// Columns [column, column + n) of one token, from the chunk or from the state: value and biased logit.
-void gather(const CompressorParams& params, const State& state, std::uint64_t position, std::uint64_t column,
-            std::uint32_t n, const float** values, float* logits) {
+/// Columns [column, column + n) of one token, from the chunk or from the state: value and biased
+/// logit.
+void gather(const CompressorParams& params, const State& state, std::uint64_t position,
+            std::uint64_t column, std::uint32_t n, const float** values, float* logits) {
     if (position < params.first_position) {
         const std::uint64_t at = earlier_row(params, position) * state.width + column;
         *values = state.kv + at;
@@ -66,8 +69,8 @@ void gather(const CompressorParams& params, const State& state, std::uint64_t po
     for (std::uint32_t c = 0; c < n; ++c) logits[c] += params.g_sc[at + c];
 }
 
-/// Softmax over the candidates of a window and the weighted sum, column by column; candidates in ascending
-/// position order, with overlap lane A of the previous window before lane B of this one.
+/// Softmax over the candidates of a window and the weighted sum, column by column; candidates in
+/// ascending position order, with overlap lane A of the previous window before lane B of this one.
 void pool_columns(const CompressorParams& params, const State& state, std::uint64_t window,
                   std::uint32_t column, std::uint32_t n, float* pooled) {
     const bool overlap = params.ratio == kOverlapRatio;
@@ -78,10 +81,11 @@ void pool_columns(const CompressorParams& params, const State& state, std::uint6
         if (!overlap) {
             gather(params, state, window * params.ratio + i, column, n, &values[i], logits[i]);
         } else if (i >= kOverlapRatio) {
-            gather(params, state, window * kOverlapRatio + (i - kOverlapRatio), params.dim + column, n,
-                   &values[i], logits[i]);
+            gather(params, state, window * kOverlapRatio + (i - kOverlapRatio), params.dim + column,
+                   n, &values[i], logits[i]);
         } else if (window > 0) {
-            gather(params, state, (window - 1) * kOverlapRatio + i, column, n, &values[i], logits[i]);
+            gather(params, state, (window - 1) * kOverlapRatio + i, column, n, &values[i],
+                   logits[i]);
         } else {
             // Before the first window there is nothing: any value, at weight zero.
             values[i] = params.norm_weight;
@@ -124,7 +128,8 @@ void emit_row(const CompressorParams& params, const State& state, std::uint64_t 
     store_indexer_row(params.indexer_rows, window, row);
 }
 
-/// Row by row what token-by-token decoding would have left, so that a state does not tell how it was reached.
+/// Row by row what token-by-token decoding would have left, so that a state does not tell how it
+/// was reached.
 void update_state(const CompressorParams& params, State& state) {
     const std::uint64_t end = params.first_position + params.n_tokens;
     const std::uint64_t window = end / params.ratio;
@@ -147,16 +152,19 @@ void update_state(const CompressorParams& params, State& state) {
 
 void compress(const CompressorParams& params, const Workers& workers) {
     const bool for_attention = params.kv_rows.base != nullptr;
-    PLIMSOLL_KERNEL_CHECK(for_attention != (params.indexer_rows.base != nullptr), "one region to write to");
+    PLIMSOLL_KERNEL_CHECK(for_attention != (params.indexer_rows.base != nullptr),
+                          "one region to write to");
     PLIMSOLL_KERNEL_CHECK(params.dim <= kHeadDimMax, "row is wider than supported");
     PLIMSOLL_KERNEL_CHECK(params.ratio > 0, "a window has tokens");
     PLIMSOLL_KERNEL_CHECK(params.ratio <= kRatioMax, "window is longer than supported");
     State state(params);
     const std::uint64_t first_window = params.first_position / params.ratio;
     const std::uint64_t end_window = (params.first_position + params.n_tokens) / params.ratio;
-    workers.parallel_for(end_window - first_window, 1, [&](std::uint64_t first, std::uint64_t last) {
-        for (std::uint64_t i = first; i < last; ++i) emit_row(params, state, first_window + i);
-    });
+    workers.parallel_for(end_window - first_window, 1,
+                         [&](std::uint64_t first, std::uint64_t last) {
+                             for (std::uint64_t i = first; i < last; ++i)
+                                 emit_row(params, state, first_window + i);
+                         });
     update_state(params, state);
 }
 

@@ -1,5 +1,8 @@
-// Decoders of the weight formats (GGML block layouts). Included only by the leaf files, after lanes.hpp.
+#pragma once
 
+// Decoders of the weight formats (GGML block layouts). Included only by the leaf files.
+
+#include "kernels/cpu/lanes.hpp"
 #include "kernels/cpu/leaf.hpp"
 #include "kernels/iq2_tables.hpp"
 
@@ -11,10 +14,10 @@ constexpr std::uint32_t kStep = 256;
 
 /// A block of 256 weights in integers: w = d * scale * (signed) q - dmin * min.
 struct IntegerBlock {
-    alignas(64) std::uint8_t q[256];       // magnitudes
-    alignas(64) std::int8_t sign[256];     // +1 or -1; only written by formats with kSigned
-    alignas(64) std::int16_t scale[16];    // by 16 elements
-    alignas(64) std::int16_t min[16];      // by 16 elements; only written by formats with kMins
+    alignas(64) std::uint8_t q[256];     // magnitudes
+    alignas(64) std::int8_t sign[256];   // +1 or -1; only written by formats with kSigned
+    alignas(64) std::int16_t scale[16];  // by 16 elements
+    alignas(64) std::int16_t min[16];    // by 16 elements; only written by formats with kMins
     float d;
     float dmin;
 };
@@ -77,7 +80,8 @@ struct Q2K {
             std::memcpy(bytes, block + 16 + 32 * h, 32);
             for (std::uint32_t k = 0; k < 4; ++k)
                 for (std::uint32_t l = 0; l < 32; ++l)
-                    out.q[128 * h + 32 * k + l] = static_cast<std::uint8_t>((bytes[l] >> (2 * k)) & 3u);
+                    out.q[128 * h + 32 * k + l] =
+                        static_cast<std::uint8_t>((bytes[l] >> (2 * k)) & 3u);
         }
     }
 };
@@ -165,13 +169,17 @@ struct DecodeRow {
     DecodeStep step;
 };
 constexpr DecodeRow kDecoders[] = {
-    {WeightType::f32, decode_f32},           {WeightType::f16, decode_f16},
-    {WeightType::bf16, decode_bf16},         {WeightType::q8_0, decode_q8_0},
-    {WeightType::q2_k, decode_blocks<Q2K>},  {WeightType::q4_k, decode_blocks<Q4K>},
+    {WeightType::f32, decode_f32},
+    {WeightType::f16, decode_f16},
+    {WeightType::bf16, decode_bf16},
+    {WeightType::q8_0, decode_q8_0},
+    {WeightType::q2_k, decode_blocks<Q2K>},
+    {WeightType::q4_k, decode_blocks<Q4K>},
     {WeightType::iq2_xxs, decode_blocks<Iq2Xxs>},
 };
 
-inline void decode(WeightType type, const std::byte* row, std::uint32_t first, std::uint32_t n, float* out) {
+inline void decode(WeightType type, const std::byte* row, std::uint32_t first, std::uint32_t n,
+                   float* out) {
     for (const DecodeRow& decoder : kDecoders) {
         if (decoder.type != type) continue;
         for (std::uint32_t i = 0; i < n; i += kStep)

@@ -23,7 +23,8 @@ void narrow_row(const WeightMatrix& weight, std::uint64_t row, std::uint16_t* ou
 
 void check_rows(const DequantizeParams& params) {
     PLIMSOLL_KERNEL_CHECK(params.row_first <= params.row_last, "row range runs backwards");
-    PLIMSOLL_KERNEL_CHECK(params.row_last <= params.weight.n_out, "row range past the weight's last row");
+    PLIMSOLL_KERNEL_CHECK(params.row_last <= params.weight.n_out,
+                          "row range past the weight's last row");
 }
 
 }  // namespace
@@ -32,20 +33,22 @@ void dequantize_f32(const DequantizeParams& params, const Workers& workers) {
     check_rows(params);
     workers.parallel_for(params.row_last - params.row_first, rows_for_elements(params.weight.n_in),
                          [&](std::uint64_t first, std::uint64_t last) {
-        for (std::uint64_t i = first; i < last; ++i)
-            decode_row(params.weight, params.row_first + i,
-                       static_cast<float*>(params.output) + i * params.weight.n_in);
-    });
+                             for (std::uint64_t i = first; i < last; ++i)
+                                 decode_row(
+                                     params.weight, params.row_first + i,
+                                     static_cast<float*>(params.output) + i * params.weight.n_in);
+                         });
 }
 
 void dequantize_f16(const DequantizeParams& params, const Workers& workers) {
     check_rows(params);
-    workers.parallel_for(params.row_last - params.row_first, rows_for_elements(params.weight.n_in),
-                         [&](std::uint64_t first, std::uint64_t last) {
-        for (std::uint64_t i = first; i < last; ++i)
-            narrow_row(params.weight, params.row_first + i,
-                       static_cast<std::uint16_t*>(params.output) + i * params.weight.n_in);
-    });
+    workers.parallel_for(
+        params.row_last - params.row_first, rows_for_elements(params.weight.n_in),
+        [&](std::uint64_t first, std::uint64_t last) {
+            for (std::uint64_t i = first; i < last; ++i)
+                narrow_row(params.weight, params.row_first + i,
+                           static_cast<std::uint16_t*>(params.output) + i * params.weight.n_in);
+        });
 }
 
 }  // namespace plimsoll::kernels::cpu

@@ -1,16 +1,20 @@
-// Dots of any weight type with float32 inputs. Included only by the leaf files, after decode_impl.hpp.
+#pragma once
+
+// Dots of any weight type with float32 inputs. Included only by the leaf files.
+
+#include "kernels/cpu/decode_impl.hpp"
 
 namespace plimsoll::kernels::cpu {
 namespace {
 
-/// Rows whose decoded elements are held at once. A dot has one chain of 16 lanes; four rows and two tokens give
-/// the eight chains that hide the latency of a fused multiply-add.
+/// Rows whose decoded elements are held at once. A dot has one chain of 16 lanes; four rows and two
+/// tokens give the eight chains that hide the latency of a fused multiply-add.
 constexpr std::uint32_t kRowsAtOnce = 4;
 
 /// One step of kStep (or fewer) elements for four rows and n_tokens_at_once tokens.
 template <int n_tokens_at_once>
-void dot_step(const float (&weights)[kRowsAtOnce][kStep], const float* const* inputs, std::uint32_t n,
-              Lanes (*sums)[kRowsAtOnce]) {
+void dot_step(const float (&weights)[kRowsAtOnce][kStep], const float* const* inputs,
+              std::uint32_t n, Lanes (*sums)[kRowsAtOnce]) {
     Lanes acc[n_tokens_at_once][kRowsAtOnce];
     for (int t = 0; t < n_tokens_at_once; ++t)
         for (std::uint32_t r = 0; r < kRowsAtOnce; ++r) acc[t][r] = sums[t][r];
@@ -43,7 +47,8 @@ void dot_f32(const DotTile& tile) {
         const std::uint32_t n_rows = rows_left < kRowsAtOnce ? rows_left : kRowsAtOnce;
         for (std::uint32_t t = 0; t < tile.n_tokens; ++t)
             for (std::uint32_t r = 0; r < kRowsAtOnce; ++r) sums[t][r] = zero_lanes();
-        // Rows past the last are multiplied too, and their sums dropped; they must not hold noise that traps.
+        // Rows past the last are multiplied too, and their sums dropped; they must not hold noise
+        // that traps.
         if (n_rows < kRowsAtOnce) std::memset(weights, 0, sizeof(weights));
         for (std::uint32_t first = 0; first < tile.n_in; first += kStep) {
             const std::uint32_t left = tile.n_in - first;

@@ -1,5 +1,9 @@
-// Dots with int8 inputs: Q8_0 with Q8 blocks, Q2_K, Q4_K and IQ2_XXS with Q8_K blocks. Sums inside a block are
-// exact integers. Included only by the leaf files, after decode_impl.hpp.
+#pragma once
+
+// Dots with int8 inputs: Q8_0 with Q8 blocks, Q2_K, Q4_K and IQ2_XXS with Q8_K blocks. Sums inside
+// a block are exact integers. Included only by the leaf files.
+
+#include "kernels/cpu/decode_impl.hpp"
 
 namespace plimsoll::kernels::cpu {
 namespace {
@@ -26,8 +30,8 @@ inline __m256i add_products16(__m256i acc, __m256i pairs, __m256i scales) {
 #endif
 }
 
-/// Sums of products of unsigned and signed bytes, by four into 32-bit lanes. |u| <= 128 keeps the 16-bit sums of the
-/// fallback in range (128 * 127 * 2 < 32768).
+/// Sums of products of unsigned and signed bytes, by four into 32-bit lanes. |u| <= 128 keeps the
+/// 16-bit sums of the fallback in range (128 * 127 * 2 < 32768).
 inline __m256i products8(__m256i u, __m256i s) {
 #if defined(__AVX512VNNI__)
     return _mm256_dpbusd_epi32(_mm256_setzero_si256(), u, s);
@@ -36,8 +40,8 @@ inline __m256i products8(__m256i u, __m256i s) {
 #endif
 }
 
-/// sum + d * (scaled integer dot) - dmin * (mins . bsum), for one block of 256. Inputs never hold -128, so that
-/// taking the weight's sign to the input cannot overflow.
+/// sum + d * (scaled integer dot) - dmin * (mins . bsum), for one block of 256. Inputs never hold
+/// -128, so that taking the weight's sign to the input cannot overflow.
 template <class Format>
 inline BlockSum add_block(BlockSum sum, const IntegerBlock& w, const ActivationQ8KBlock& x) {
     __m256i dots = _mm256_setzero_si256();
@@ -45,8 +49,8 @@ inline BlockSum add_block(BlockSum sum, const IntegerBlock& w, const ActivationQ
         __m256i q = load32(x.q + 32 * g);
         if constexpr (Format::kSigned) q = _mm256_sign_epi8(q, load32(w.sign + 32 * g));
         const __m256i pairs = _mm256_maddubs_epi16(load32(w.q + 32 * g), q);
-        const __m256i scales = _mm256_set_m128i(_mm_set1_epi16(w.scale[2 * g + 1]),
-                                                _mm_set1_epi16(w.scale[2 * g]));
+        const __m256i scales =
+            _mm256_set_m128i(_mm_set1_epi16(w.scale[2 * g + 1]), _mm_set1_epi16(w.scale[2 * g]));
         dots = add_products16(dots, pairs, scales);
     }
     sum = _mm256_fmadd_ps(_mm256_set1_ps(w.d * x.d), _mm256_cvtepi32_ps(dots), sum);
@@ -57,7 +61,8 @@ inline BlockSum add_block(BlockSum sum, const IntegerBlock& w, const ActivationQ
     return sum;
 }
 
-inline BlockSum add_q8_block(BlockSum sum, float dw, const std::byte* qw, const ActivationQ8Block& x) {
+inline BlockSum add_q8_block(BlockSum sum, float dw, const std::byte* qw,
+                             const ActivationQ8Block& x) {
     const __m256i w = load32(qw);
     const __m256i dots = products8(_mm256_abs_epi8(w), _mm256_sign_epi8(load32(x.q), w));
     return _mm256_fmadd_ps(_mm256_set1_ps(dw * x.d), _mm256_cvtepi32_ps(dots), sum);
@@ -88,7 +93,8 @@ inline BlockSum add_block(BlockSum sum, const IntegerBlock& w, const ActivationQ
     return sum + (w.d * x.d * static_cast<float>(dots) - w.dmin * x.d * static_cast<float>(mins));
 }
 
-inline BlockSum add_q8_block(BlockSum sum, float dw, const std::byte* qw, const ActivationQ8Block& x) {
+inline BlockSum add_q8_block(BlockSum sum, float dw, const std::byte* qw,
+                             const ActivationQ8Block& x) {
     std::int8_t w[32];
     std::memcpy(w, qw, 32);
     std::int32_t dots = 0;
@@ -111,7 +117,8 @@ void dot_q8k(const DotTile& tile) {
                 sums[t] = add_block<Format>(
                     sums[t], block, static_cast<const ActivationQ8KBlock*>(tile.inputs[t])[b]);
         }
-        for (std::uint32_t t = 0; t < tile.n_tokens; ++t) tile.out[t * kRowTile + r] = total(sums[t]);
+        for (std::uint32_t t = 0; t < tile.n_tokens; ++t)
+            tile.out[t * kRowTile + r] = total(sums[t]);
     }
 }
 

@@ -11,8 +11,9 @@ namespace {
 
 float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
-/// Raw products of fn's rows with each token's flattened streams, left at the head of the token's output row:
-/// that row is written only after they have been read, so they need no buffer of their own.
+/// Raw products of fn's rows with each token's flattened streams, left at the head of the token's
+/// output row: that row is written only after they have been read, so they need no buffer of their
+/// own.
 void mix_logits(const WeightMatrix& fn, const float* streams, std::uint32_t n_tokens,
                 std::uint32_t output_stride, float* output, const Workers& workers) {
     // Few and long rows: four at a time, so that one token's work can still be shared.
@@ -26,11 +27,16 @@ void mix_logits(const WeightMatrix& fn, const float* streams, std::uint32_t n_to
             const std::uint64_t token = item / row_groups * kTokenTile;
             const void* inputs[kTokenTile];
             float out[kTokenTile * kRowTile];
-            DotTile tile{weight_row(fn, row), weight_row_bytes(fn.type, fn.n_in), fn.n_in,
-                         static_cast<std::uint32_t>(std::min(kRows, fn.n_out - row)),
-                         static_cast<std::uint32_t>(std::min<std::uint64_t>(kTokenTile, n_tokens - token)),
-                         inputs, out};
-            for (std::uint64_t t = 0; t < tile.n_tokens; ++t) inputs[t] = streams + (token + t) * fn.n_in;
+            DotTile tile{
+                weight_row(fn, row),
+                weight_row_bytes(fn.type, fn.n_in),
+                fn.n_in,
+                static_cast<std::uint32_t>(std::min(kRows, fn.n_out - row)),
+                static_cast<std::uint32_t>(std::min<std::uint64_t>(kTokenTile, n_tokens - token)),
+                inputs,
+                out};
+            for (std::uint64_t t = 0; t < tile.n_tokens; ++t)
+                inputs[t] = streams + (token + t) * fn.n_in;
             dot(tile);
             for (std::uint64_t t = 0; t < tile.n_tokens; ++t)
                 for (std::uint64_t r = 0; r < tile.n_rows; ++r)
@@ -55,7 +61,8 @@ void normalize_columns(float* matrix, std::uint32_t n, float epsilon) {
     }
 }
 
-/// Softmax by row, then columns and rows in turn, ending on columns (DeepSeek-V4 reference, Sinkhorn).
+/// Softmax by row, then columns and rows in turn, ending on columns (DeepSeek-V4 reference,
+/// Sinkhorn).
 void sinkhorn(float* matrix, std::uint32_t n, std::uint32_t iterations, float epsilon) {
     for (std::uint32_t j = 0; j < n; ++j) {
         float* row = matrix + j * n;
@@ -72,8 +79,8 @@ void sinkhorn(float* matrix, std::uint32_t n, std::uint32_t iterations, float ep
 }
 
 /// out = sum_s weights[s] * X[s].
-void mix_streams(const float* streams, const float* weights, std::uint32_t n_streams, std::uint32_t hidden,
-                 float* out) {
+void mix_streams(const float* streams, const float* weights, std::uint32_t n_streams,
+                 std::uint32_t hidden, float* out) {
     for (std::uint32_t i = 0; i < hidden; ++i) out[i] = weights[0] * streams[i];
     for (std::uint32_t s = 1; s < n_streams; ++s) {
         const float* stream = streams + std::uint64_t{s} * hidden;
@@ -107,7 +114,8 @@ void head_token(const HcHeadParams& params, std::uint64_t t) {
     const float scale = inverse_rms(streams, n * params.hidden, params.rms_epsilon);
     float weights[kStreamsMax];
     for (std::uint32_t s = 0; s < n; ++s)
-        weights[s] = sigmoid(output[s] * scale * params.scale[0] + params.base[s]) + params.hc_epsilon;
+        weights[s] =
+            sigmoid(output[s] * scale * params.scale[0] + params.base[s]) + params.hc_epsilon;
     mix_streams(streams, weights, n, params.hidden, output);
     rms_row(output, params.norm_weight, params.hidden, params.rms_epsilon, output);
 }
@@ -118,7 +126,8 @@ void hc_mix(const HcMixParams& params, const Workers& workers) {
     const std::uint32_t n_mix = params.n_streams * (params.n_streams + 2);
     PLIMSOLL_KERNEL_CHECK(params.n_streams <= kStreamsMax, "more streams than supported");
     PLIMSOLL_KERNEL_CHECK(params.hidden >= n_mix, "output rows carry the raw products");
-    PLIMSOLL_KERNEL_CHECK(params.fn.n_in == params.n_streams * params.hidden, "fn reads all streams");
+    PLIMSOLL_KERNEL_CHECK(params.fn.n_in == params.n_streams * params.hidden,
+                          "fn reads all streams");
     PLIMSOLL_KERNEL_CHECK(params.fn.n_out == n_mix, "fn gives pre, post and comb");
     mix_logits(params.fn, params.streams, params.n_tokens, params.hidden, params.mixed, workers);
     workers.parallel_for(params.n_tokens, 1, [&](std::uint64_t first, std::uint64_t last) {
@@ -129,7 +138,8 @@ void hc_mix(const HcMixParams& params, const Workers& workers) {
 void hc_head(const HcHeadParams& params, const Workers& workers) {
     PLIMSOLL_KERNEL_CHECK(params.n_streams <= kStreamsMax, "more streams than supported");
     PLIMSOLL_KERNEL_CHECK(params.hidden >= params.n_streams, "output rows carry the raw products");
-    PLIMSOLL_KERNEL_CHECK(params.fn.n_in == params.n_streams * params.hidden, "fn reads all streams");
+    PLIMSOLL_KERNEL_CHECK(params.fn.n_in == params.n_streams * params.hidden,
+                          "fn reads all streams");
     PLIMSOLL_KERNEL_CHECK(params.fn.n_out == params.n_streams, "fn gives one weight a stream");
     mix_logits(params.fn, params.streams, params.n_tokens, params.hidden, params.output, workers);
     workers.parallel_for(params.n_tokens, 1, [&](std::uint64_t first, std::uint64_t last) {
@@ -142,22 +152,24 @@ void hc_merge(const HcMergeParams& params, const Workers& workers) {
     PLIMSOLL_KERNEL_CHECK(n <= kStreamsMax, "more streams than supported");
     workers.parallel_for(params.n_tokens, rows_for_elements(std::uint64_t{n} * params.hidden),
                          [&](std::uint64_t first, std::uint64_t last) {
-        for (std::uint64_t t = first; t < last; ++t) {
-            const float* post = params.coefficients + t * (n + n * n);
-            const float* comb = post + n;
-            const float* y = params.sublayer_out + t * params.hidden;
-            float* streams = params.streams + t * n * params.hidden;
-            for (std::uint32_t i = 0; i < params.hidden; ++i) {
-                float before[kStreamsMax];
-                for (std::uint32_t j = 0; j < n; ++j) before[j] = streams[std::uint64_t{j} * params.hidden + i];
-                for (std::uint32_t k = 0; k < n; ++k) {
-                    float sum = post[k] * y[i];
-                    for (std::uint32_t j = 0; j < n; ++j) sum += comb[j * n + k] * before[j];
-                    streams[std::uint64_t{k} * params.hidden + i] = sum;
-                }
-            }
-        }
-    });
+                             for (std::uint64_t t = first; t < last; ++t) {
+                                 const float* post = params.coefficients + t * (n + n * n);
+                                 const float* comb = post + n;
+                                 const float* y = params.sublayer_out + t * params.hidden;
+                                 float* streams = params.streams + t * n * params.hidden;
+                                 for (std::uint32_t i = 0; i < params.hidden; ++i) {
+                                     float before[kStreamsMax];
+                                     for (std::uint32_t j = 0; j < n; ++j)
+                                         before[j] = streams[std::uint64_t{j} * params.hidden + i];
+                                     for (std::uint32_t k = 0; k < n; ++k) {
+                                         float sum = post[k] * y[i];
+                                         for (std::uint32_t j = 0; j < n; ++j)
+                                             sum += comb[j * n + k] * before[j];
+                                         streams[std::uint64_t{k} * params.hidden + i] = sum;
+                                     }
+                                 }
+                             }
+                         });
 }
 
 }  // namespace plimsoll::kernels::cpu

@@ -30,8 +30,8 @@ std::uint64_t visible_rows(const IndexerSelectParams& params, std::uint64_t t) {
     return (params.first_position + t + 1) / params.ratio;
 }
 
-/// The best top_k rows seen so far of one token, as a heap whose root is the worst of them. Scores lie in the
-/// workspace, ids where the result will be.
+/// The best top_k rows seen so far of one token, as a heap whose root is the worst of them. Scores
+/// lie in the workspace, ids where the result will be.
 struct Best {
     float* scores;
     std::int32_t* ids;
@@ -70,19 +70,22 @@ struct Best {
 };
 
 /// Scores of rows [row, row + n) for the tokens of a block that see them.
-void score_rows(const IndexerSelectParams& params, std::uint64_t token_first, std::uint64_t token_last,
-                std::uint64_t tile_first, std::uint64_t row, std::uint32_t n, float* scores) {
+void score_rows(const IndexerSelectParams& params, std::uint64_t token_first,
+                std::uint64_t token_last, std::uint64_t tile_first, std::uint64_t row,
+                std::uint32_t n, float* scores) {
     float decoded[kRowsAtOnce][kHeadDimMax];
     const float* rows[kRowsAtOnce];
     for (std::uint32_t r = 0; r < n; ++r) rows[r] = indexer_row(params.rows, row + r, decoded[r]);
-    const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(params.dim) * params.n_heads));
+    const auto scale =
+        static_cast<float>(1.0 / std::sqrt(static_cast<double>(params.dim) * params.n_heads));
     for (std::uint64_t t = token_first; t < token_last; ++t) {
         if (visible_rows(params, t) <= row) continue;
         float* sums = scores + (t - token_first) * kScoreTile + (row - tile_first);
         std::fill_n(sums, n, 0.0f);
         for (std::uint64_t h = 0; h < params.n_heads; ++h) {
             float dots[kRowsAtOnce];
-            leaf().dot_rows(params.queries + (t * params.n_heads + h) * params.dim, rows, n, params.dim, dots);
+            leaf().dot_rows(params.queries + (t * params.n_heads + h) * params.dim, rows, n,
+                            params.dim, dots);
             const float weight = params.head_weights[t * params.n_heads + h] * scale;
             for (std::uint32_t r = 0; r < n; ++r) sums[r] += weight * std::max(0.0f, dots[r]);
         }
@@ -90,26 +93,29 @@ void score_rows(const IndexerSelectParams& params, std::uint64_t token_first, st
 }
 
 /// The whole selection for at most kTokenBlock tokens.
-void select_block(const IndexerSelectParams& params, std::uint64_t token_first, std::uint64_t token_last,
-                  const Workers& workers) {
+void select_block(const IndexerSelectParams& params, std::uint64_t token_first,
+                  std::uint64_t token_last, const Workers& workers) {
     auto* scores = static_cast<float*>(params.workspace);
     float* best_scores = scores + (token_last - token_first) * kScoreTile;
     const std::uint64_t n_rows = visible_rows(params, token_last - 1);
     for (std::uint64_t tile = 0; tile < n_rows; tile += kScoreTile) {
         const std::uint64_t tile_end = std::min<std::uint64_t>(tile + kScoreTile, n_rows);
-        workers.parallel_for(tile_end - tile, kRowsAtOnce, [&](std::uint64_t first, std::uint64_t last) {
-            score_rows(params, token_first, token_last, tile, tile + first,
-                       static_cast<std::uint32_t>(last - first), scores);
-        });
-        workers.parallel_for(token_last - token_first, 1, [&](std::uint64_t first, std::uint64_t last) {
-            for (std::uint64_t i = first; i < last; ++i) {
-                Best best{best_scores + i * params.top_k, params.selected + (token_first + i) * params.top_k,
-                          params.top_k};
-                const std::uint64_t end = std::min(tile_end, visible_rows(params, token_first + i));
-                for (std::uint64_t row = tile; row < end; ++row)
-                    best.offer(row, scores[i * kScoreTile + (row - tile)]);
-            }
-        });
+        workers.parallel_for(tile_end - tile, kRowsAtOnce,
+                             [&](std::uint64_t first, std::uint64_t last) {
+                                 score_rows(params, token_first, token_last, tile, tile + first,
+                                            static_cast<std::uint32_t>(last - first), scores);
+                             });
+        workers.parallel_for(
+            token_last - token_first, 1, [&](std::uint64_t first, std::uint64_t last) {
+                for (std::uint64_t i = first; i < last; ++i) {
+                    Best best{best_scores + i * params.top_k,
+                              params.selected + (token_first + i) * params.top_k, params.top_k};
+                    const std::uint64_t end =
+                        std::min(tile_end, visible_rows(params, token_first + i));
+                    for (std::uint64_t row = tile; row < end; ++row)
+                        best.offer(row, scores[i * kScoreTile + (row - tile)]);
+                }
+            });
     }
     for (std::uint64_t t = token_first; t < token_last; ++t) {
         std::int32_t* ids = params.selected + t * params.top_k;
@@ -124,17 +130,18 @@ void indexer_query(const IndexerQueryParams& params, const Workers& workers) {
     const std::uint64_t stride = std::uint64_t{params.n_heads} * params.dim;
     workers.parallel_for(params.n_tokens, rows_for_elements(stride),
                          [&](std::uint64_t first, std::uint64_t last) {
-        for (std::uint64_t t = first; t < last; ++t) {
-            const Rotation rotation = make_rotation(params.rope, params.first_position + t, false);
-            for (std::uint64_t h = 0; h < params.n_heads; ++h) {
-                float* query = params.queries + t * stride + h * params.dim;
-                rotate_tail(query, params.dim, rotation);
-                if (params.rounding == CacheRounding::off) continue;
-                hadamard(query, params.dim);
-                fp4_round(query, params.dim);
-            }
-        }
-    });
+                             for (std::uint64_t t = first; t < last; ++t) {
+                                 const Rotation rotation =
+                                     make_rotation(params.rope, params.first_position + t, false);
+                                 for (std::uint64_t h = 0; h < params.n_heads; ++h) {
+                                     float* query = params.queries + t * stride + h * params.dim;
+                                     rotate_tail(query, params.dim, rotation);
+                                     if (params.rounding == CacheRounding::off) continue;
+                                     hadamard(query, params.dim);
+                                     fp4_round(query, params.dim);
+                                 }
+                             }
+                         });
 }
 
 void indexer_select(const IndexerSelectParams& params, const Workers& workers) {

@@ -1,6 +1,8 @@
-// Sixteen float lanes on whatever the including file is compiled for. Included only by the leaf files, each in
-// its own namespace; everything is static, and nothing from the standard library is called, so that no code
-// made for one instruction set can be linked into another's callers.
+#pragma once
+
+// Sixteen float lanes on whatever the including file is compiled for. Included only by the leaf
+// files: everything is local to the file, and no inline function from elsewhere is called, so that
+// no code made for one instruction set can be linked into another's callers.
 
 #include <cstdint>
 #include <cstring>
@@ -55,7 +57,9 @@ inline Lanes broadcast(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)};
 inline Lanes fma(Lanes a, Lanes b, Lanes c) {
     return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
-inline Lanes mul(Lanes a, Lanes b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
+inline Lanes mul(Lanes a, Lanes b) {
+    return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
 inline float sum_lanes(Lanes a) {
     const __m256 s8 = _mm256_add_ps(a.lo, a.hi);
     const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));

@@ -17,15 +17,19 @@ struct Candidate {
 /// Best first.
 constexpr Candidate kCandidates[] = {
 #if defined(__x86_64__)
-    {"avx512", [] {
+    {"avx512",
+     [] {
          return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                 __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                 __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx2");
-     }, leaf_avx512},
-    {"avx2", [] {
+     },
+     leaf_avx512},
+    {"avx2",
+     [] {
          return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                 __builtin_cpu_supports("f16c") != 0;
-     }, leaf_avx2},
+     },
+     leaf_avx2},
 #endif
     {"portable", [] { return true; }, leaf_portable},
 };
@@ -45,7 +49,8 @@ const Leaf& leaf() {
 
 const Leaf* find_leaf(const char* isa_name) {
     for (const Candidate& candidate : kCandidates)
-        if (std::strcmp(candidate.name, isa_name) == 0 && candidate.supported()) return &candidate.table();
+        if (std::strcmp(candidate.name, isa_name) == 0 && candidate.supported())
+            return &candidate.table();
     return nullptr;
 }
 

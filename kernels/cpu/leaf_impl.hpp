@@ -1,7 +1,7 @@
-// The table of one instruction set. A leaf file is this header and one function that returns kLeaf.
+#pragma once
 
-#include "kernels/cpu/lanes.hpp"
-// lanes.hpp comes first: the others use it.
+// The table of one instruction set. A leaf file is this header and the function that returns it.
+
 #include "kernels/cpu/decode_impl.hpp"
 #include "kernels/cpu/dot_f32_impl.hpp"
 #include "kernels/cpu/dot_int8_impl.hpp"
@@ -25,9 +25,9 @@ constexpr DotKernel kDotKernels[] = {
 };
 
 constexpr Leaf make_leaf(const char* isa) {
-    return {isa,         kDotKernels,  sizeof(kDotKernels) / sizeof(kDotKernels[0]),
-            decode,      dot_rows,     accumulate_rows,
-            sum_squares, exp_values,   quantize_q8,
+    return {isa,         kDotKernels, sizeof(kDotKernels) / sizeof(kDotKernels[0]),
+            decode,      dot_rows,    accumulate_rows,
+            sum_squares, exp_values,  quantize_q8,
             quantize_q8k};
 }
 

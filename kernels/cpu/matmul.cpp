@@ -16,15 +16,17 @@ void multiply_rows(const MatmulParams& params, void (*dot)(const DotTile&), std:
     const std::uint64_t group = row / (weight.n_out / params.n_groups);
     const auto* input = static_cast<const std::byte*>(params.input) + group * slice_bytes;
     const std::uint64_t input_stride_bytes = slice_bytes * params.n_groups;
-    const std::uint64_t output_stride = params.output_stride != 0 ? params.output_stride : weight.n_out;
+    const std::uint64_t output_stride =
+        params.output_stride != 0 ? params.output_stride : weight.n_out;
     for (std::uint64_t token = 0; token < params.n_tokens; token += kTokenTile) {
         const void* inputs[kTokenTile];
         float out[kTokenTile * kRowTile];
-        const auto n_tokens =
-            static_cast<std::uint32_t>(std::min<std::uint64_t>(kTokenTile, params.n_tokens - token));
-        for (std::uint64_t t = 0; t < n_tokens; ++t) inputs[t] = input + (token + t) * input_stride_bytes;
-        dot({weight_row(weight, row), weight_row_bytes(weight.type, weight.n_in), weight.n_in, n_rows,
-             n_tokens, inputs, out});
+        const auto n_tokens = static_cast<std::uint32_t>(
+            std::min<std::uint64_t>(kTokenTile, params.n_tokens - token));
+        for (std::uint64_t t = 0; t < n_tokens; ++t)
+            inputs[t] = input + (token + t) * input_stride_bytes;
+        dot({weight_row(weight, row), weight_row_bytes(weight.type, weight.n_in), weight.n_in,
+             n_rows, n_tokens, inputs, out});
         for (std::uint64_t t = 0; t < n_tokens; ++t) {
             float* output = params.output + (token + t) * output_stride + row;
             const float* products = out + t * kRowTile;
@@ -44,17 +46,19 @@ void quantize_activations(const QuantizeParams& params, const Workers& workers) 
     const std::uint32_t block = params.format == ActivationFormat::q8 ? kQ8Elements : kQ8KElements;
     PLIMSOLL_KERNEL_CHECK(params.n % block == 0, "activation rows are whole blocks");
     const Leaf& table = leaf();
-    workers.parallel_for(params.n_tokens, rows_for_elements(params.n),
-                         [&](std::uint64_t first, std::uint64_t last) {
-        for (std::uint64_t t = first; t < last; ++t) {
-            const float* input = params.input + t * params.n;
-            std::byte* output = static_cast<std::byte*>(params.output) + t * row_bytes;
-            if (params.format == ActivationFormat::q8)
-                table.quantize_q8(input, params.n, reinterpret_cast<ActivationQ8Block*>(output));
-            else
-                table.quantize_q8k(input, params.n, reinterpret_cast<ActivationQ8KBlock*>(output));
-        }
-    });
+    workers.parallel_for(
+        params.n_tokens, rows_for_elements(params.n), [&](std::uint64_t first, std::uint64_t last) {
+            for (std::uint64_t t = first; t < last; ++t) {
+                const float* input = params.input + t * params.n;
+                std::byte* output = static_cast<std::byte*>(params.output) + t * row_bytes;
+                if (params.format == ActivationFormat::q8)
+                    table.quantize_q8(input, params.n,
+                                      reinterpret_cast<ActivationQ8Block*>(output));
+                else
+                    table.quantize_q8k(input, params.n,
+                                       reinterpret_cast<ActivationQ8KBlock*>(output));
+            }
+        });
 }
 
 void matmul(const MatmulParams& params, const Workers& workers) {
@@ -63,20 +67,22 @@ void matmul(const MatmulParams& params, const Workers& workers) {
     PLIMSOLL_KERNEL_CHECK(last_row <= weight.n_out, "row range past the weight's last row");
     PLIMSOLL_KERNEL_CHECK(params.row_first <= last_row, "row range runs backwards");
     PLIMSOLL_KERNEL_CHECK(weight.n_out % params.n_groups == 0, "groups have equal rows");
-    PLIMSOLL_KERNEL_CHECK(weight.n_in % info_of(weight.type).block_elements == 0, "weight rows are whole blocks");
+    PLIMSOLL_KERNEL_CHECK(weight.n_in % info_of(weight.type).block_elements == 0,
+                          "weight rows are whole blocks");
     const auto dot = find_dot(weight.type, params.input_format);
     const std::uint64_t rows_per_group = weight.n_out / params.n_groups;
-    workers.parallel_for(last_row - params.row_first, rows_per_range(weight.n_in, params.n_tokens),
-                         [&](std::uint64_t first, std::uint64_t last) {
-        const std::uint64_t end = params.row_first + last;
-        for (std::uint64_t row = params.row_first + first; row < end;) {
-            // A tile never crosses a group, whose rows read another slice of the input.
-            const std::uint64_t group_end = (row / rows_per_group + 1) * rows_per_group;
-            const std::uint64_t tile_end = std::min({row + kRowTile, end, group_end});
-            multiply_rows(params, dot, row, static_cast<std::uint32_t>(tile_end - row));
-            row = tile_end;
-        }
-    });
+    workers.parallel_for(
+        last_row - params.row_first, rows_per_range(weight.n_in, params.n_tokens),
+        [&](std::uint64_t first, std::uint64_t last) {
+            const std::uint64_t end = params.row_first + last;
+            for (std::uint64_t row = params.row_first + first; row < end;) {
+                // A tile never crosses a group, whose rows read another slice of the input.
+                const std::uint64_t group_end = (row / rows_per_group + 1) * rows_per_group;
+                const std::uint64_t tile_end = std::min({row + kRowTile, end, group_end});
+                multiply_rows(params, dot, row, static_cast<std::uint32_t>(tile_end - row));
+                row = tile_end;
+            }
+        });
 }
 
 }  // namespace plimsoll::kernels::cpu

@@ -5,19 +5,20 @@
 
 namespace plimsoll::kernels {
 
-std::uint64_t mtp_input_workspace_bytes(std::uint32_t n_tokens, std::uint32_t n_streams, std::uint32_t hidden) {
+std::uint64_t mtp_input_workspace_bytes(std::uint32_t n_tokens, std::uint32_t n_streams,
+                                        std::uint32_t hidden) {
     return std::uint64_t{n_tokens} * (n_streams + 2) * hidden * sizeof(float);
 }
 
 namespace cpu {
 namespace {
 
-/// out = rms(rows) . projection. The normed rows go to `inputs`, where the product reads them; in the fast mode
-/// they pass through `out` first and are quantised into `inputs`.
+/// out = rms(rows) . projection. The normed rows go to `inputs`, where the product reads them; in
+/// the fast mode they pass through `out` first and are quantised into `inputs`.
 struct Projection {
     const WeightMatrix& weight;
     void* inputs;
-    float* out;               // [n_rows, hidden]
+    float* out;  // [n_rows, hidden]
     std::uint32_t n_rows;
     ActivationFormat format;
 
@@ -61,16 +62,18 @@ void mtp_input(const MtpInputParams& params, const Workers& workers) {
         }
     });
     rms_norm({params.hidden_streams, params.hnorm, from_streams.normed(), n_rows, params.hidden,
-              params.rms_epsilon}, workers);
+              params.rms_epsilon},
+             workers);
     from_embedding.multiply(workers);
     from_streams.multiply(workers);
-    workers.parallel_for(n_rows, rows_for_elements(hidden), [&](std::uint64_t first, std::uint64_t last) {
-        for (std::uint64_t i = first; i < last; ++i) {
-            const float* added = embedding + i / params.n_streams * hidden;
-            float* stream = params.streams + i * hidden;
-            for (std::uint64_t c = 0; c < hidden; ++c) stream[c] += added[c];
-        }
-    });
+    workers.parallel_for(n_rows, rows_for_elements(hidden),
+                         [&](std::uint64_t first, std::uint64_t last) {
+                             for (std::uint64_t i = first; i < last; ++i) {
+                                 const float* added = embedding + i / params.n_streams * hidden;
+                                 float* stream = params.streams + i * hidden;
+                                 for (std::uint64_t c = 0; c < hidden; ++c) stream[c] += added[c];
+                             }
+                         });
 }
 
 }  // namespace cpu

@@ -14,7 +14,8 @@ namespace plimsoll::kernels::cpu {
 }
 
 /// One row of rms_norm; `weight` may be null, `out` may be `x`.
-inline void rms_row(const float* x, const float* weight, std::uint32_t n, float epsilon, float* out) {
+inline void rms_row(const float* x, const float* weight, std::uint32_t n, float epsilon,
+                    float* out) {
     const float scale = inverse_rms(x, n, epsilon);
     if (weight == nullptr) {
         for (std::uint32_t i = 0; i < n; ++i) out[i] = x[i] * scale;

@@ -16,8 +16,10 @@ struct Rotation {
     std::uint32_t n_pairs;
 };
 
-/// Angles in double: at position 2^20 a float32 angle is off by up to 0.03 rad. Inverse negates the sines.
-[[nodiscard]] inline Rotation make_rotation(const RopeTable& rope, std::uint64_t position, bool inverse) {
+/// Angles in double: at position 2^20 a float32 angle is off by up to 0.03 rad. Inverse negates the
+/// sines.
+[[nodiscard]] inline Rotation make_rotation(const RopeTable& rope, std::uint64_t position,
+                                            bool inverse) {
     PLIMSOLL_KERNEL_CHECK(rope.rope_dim <= kRopeDimMax, "rope_dim is above the largest supported");
     Rotation rotation;
     rotation.n_pairs = rope.rope_dim / 2;

@@ -14,13 +14,15 @@ constexpr float kWeightSumMin = 0x1p-14f;
 /// sqrt(log(1 + e^x)), with the tails where float32 leaves only one of the terms.
 float affinity(float logit) {
     float softplus = logit;
-    if (logit < -20.0f) softplus = std::exp(logit);
-    else if (logit <= 20.0f) softplus = std::log1p(std::exp(logit));
+    if (logit < -20.0f)
+        softplus = std::exp(logit);
+    else if (logit <= 20.0f)
+        softplus = std::log1p(std::exp(logit));
     return std::sqrt(softplus);
 }
 
-/// The k largest scores in descending order, the lower id first among equals. k passes over a few hundred
-/// scores cost less than a sort, and any input gives k different ids.
+/// The k largest scores in descending order, the lower id first among equals. k passes over a few
+/// hundred scores cost less than a sort, and any input gives k different ids.
 void choose(const float* scores, std::uint32_t n, std::uint32_t k, std::int32_t* ids) {
     bool taken[kExpertsMax] = {};
     for (std::uint32_t slot = 0; slot < k; ++slot) {
@@ -48,7 +50,8 @@ void route_token(const RouterParams& params, std::uint64_t t) {
     }
     float sum = 0.0f;
     for (std::uint32_t slot = 0; slot < k; ++slot) {
-        PLIMSOLL_KERNEL_CHECK(static_cast<std::uint32_t>(ids[slot]) < n, "hash table names no such expert");
+        PLIMSOLL_KERNEL_CHECK(static_cast<std::uint32_t>(ids[slot]) < n,
+                              "hash table names no such expert");
         weights[slot] = affinity(logits[ids[slot]]);
         sum += weights[slot];
     }
@@ -61,11 +64,12 @@ void route_token(const RouterParams& params, std::uint64_t t) {
 
 void route(const RouterParams& params, const Workers& workers) {
     PLIMSOLL_KERNEL_CHECK(params.n_experts <= kExpertsMax, "more experts than supported");
-    PLIMSOLL_KERNEL_CHECK(params.n_experts_used <= params.n_experts, "more experts used than there are");
+    PLIMSOLL_KERNEL_CHECK(params.n_experts_used <= params.n_experts,
+                          "more experts used than there are");
     workers.parallel_for(params.n_tokens, rows_for_elements(std::uint64_t{16} * params.n_experts),
                          [&](std::uint64_t first, std::uint64_t last) {
-        for (std::uint64_t t = first; t < last; ++t) route_token(params, t);
-    });
+                             for (std::uint64_t t = first; t < last; ++t) route_token(params, t);
+                         });
 }
 
 void group_by_expert(const GroupByExpertParams& params) {
@@ -78,7 +82,8 @@ void group_by_expert(const GroupByExpertParams& params) {
         ++offsets[expert + 1];
     }
     for (std::uint32_t e = 0; e < params.n_experts; ++e) offsets[e + 1] += offsets[e];
-    // offsets[e] serves as the cursor of expert e and ends up where e + 1 starts; then it is moved back.
+    // offsets[e] serves as the cursor of expert e and ends up where e + 1 starts; then it is moved
+    // back.
     for (std::uint64_t a = 0; a < n; ++a)
         params.assignments[offsets[params.expert_ids[a]]++] = static_cast<std::int32_t>(a);
     for (std::uint32_t e = params.n_experts; e > 0; --e) offsets[e] = offsets[e - 1];

@@ -34,7 +34,8 @@ struct PackedRow {
     std::uint8_t* tail;
 };
 
-PackedRow packed_row(void* base, const PlaneOffsets& offsets, std::uint64_t slot, std::uint64_t tail_bytes) {
+PackedRow packed_row(void* base, const PlaneOffsets& offsets, std::uint64_t slot,
+                     std::uint64_t tail_bytes) {
     auto* bytes = static_cast<std::uint8_t*>(base);
     return {bytes + slot * offsets.code_stride_bytes,
             bytes + offsets.exponents_bytes + slot * offsets.exponent_stride_bytes,
@@ -92,7 +93,8 @@ void load_kv_row(const KvRows& region, std::uint64_t slot, float* row) {
 void store_indexer_row(const IndexerRows& region, std::uint64_t slot, const float* row) {
     PLIMSOLL_KERNEL_CHECK(slot < region.row_capacity, "indexer row outside its region");
     if (region.format == KvFormat::f32) {
-        std::memcpy(static_cast<float*>(region.base) + slot * region.dim, row, region.dim * sizeof(float));
+        std::memcpy(static_cast<float*>(region.base) + slot * region.dim, row,
+                    region.dim * sizeof(float));
         return;
     }
     const PackedRow packed = packed_indexer_row(region, slot);

@@ -14,7 +14,8 @@ void load_indexer_row(const IndexerRows& region, std::uint64_t slot, float* row)
 
 /// The row where it is already float32, else decoded into `decoded`.
 [[nodiscard]] const float* kv_row(const KvRows& region, std::uint64_t slot, float* decoded);
-[[nodiscard]] const float* indexer_row(const IndexerRows& region, std::uint64_t slot, float* decoded);
+[[nodiscard]] const float* indexer_row(const IndexerRows& region, std::uint64_t slot,
+                                       float* decoded);
 
 /// What cache rounding leaves of one KV row in a region of `format`. In place.
 void round_kv_row(float* row, std::uint32_t head_dim, std::uint32_t rope_dim, KvFormat format,

@@ -10,9 +10,9 @@ namespace plimsoll::kernels::cpu {
 
 /// Splits of work that ops share. They steer speed only: no result depends on them.
 
-/// Weight rows a thread takes at a time: whole tiles, more of them while a range would hold less than about
-/// 32k products (a few microseconds, several times the cost of handing it out). With many tokens four tiles, so
-/// that inputs fetched for a token tile serve more rows.
+/// Weight rows a thread takes at a time: whole tiles, more of them while a range would hold less
+/// than about 32k products (a few microseconds, several times the cost of handing it out). With
+/// many tokens four tiles, so that inputs fetched for a token tile serve more rows.
 [[nodiscard]] inline std::uint64_t rows_per_range(std::uint64_t n_in, std::uint64_t n_tokens) {
     constexpr std::uint64_t kProductsMin = 32768;
     const std::uint64_t tiles = n_tokens > kTokenTile ? 4 : 1;
@@ -32,7 +32,8 @@ namespace plimsoll::kernels::cpu {
 
 /// First byte of a weight row.
 [[nodiscard]] inline const std::byte* weight_row(const WeightMatrix& weight, std::uint64_t row) {
-    return static_cast<const std::byte*>(weight.data) + row * weight_row_bytes(weight.type, weight.n_in);
+    return static_cast<const std::byte*>(weight.data) +
+           row * weight_row_bytes(weight.type, weight.n_in);
 }
 
 /// One weight row as float32 into `out` [n_in].

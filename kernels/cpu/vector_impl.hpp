@@ -1,15 +1,20 @@
-// Vector loops of attention, norms, softmax and activation quantisation. Included only by the leaf files, after
-// lanes.hpp.
+#pragma once
+
+// Vector loops of attention, norms, softmax and activation quantisation. Included only by the leaf
+// files.
+
+#include "kernels/cpu/lanes.hpp"
+#include "kernels/types.hpp"
 
 namespace plimsoll::kernels::cpu {
 namespace {
 
-inline void dot_rows(const float* a, const float* const* rows, std::uint32_t n_rows, std::uint32_t n,
-                     float* out) {
+inline void dot_rows(const float* a, const float* const* rows, std::uint32_t n_rows,
+                     std::uint32_t n, float* out) {
     const std::uint32_t whole = n / 16 * 16;
     for (std::uint32_t first = 0; first < n_rows; first += 4) {
-        // A short last group repeats its first row, so that one loop serves all and a row's sum is the same in
-        // any group.
+        // A short last group repeats its first row, so that one loop serves all and a row's sum is
+        // the same in any group.
         const float* row[4];
         for (std::uint32_t r = 0; r < 4; ++r) row[r] = rows[first + r < n_rows ? first + r : first];
         Lanes acc[4] = {zero_lanes(), zero_lanes(), zero_lanes(), zero_lanes()};
@@ -19,8 +24,10 @@ inline void dot_rows(const float* a, const float* const* rows, std::uint32_t n_r
         }
         if (whole < n)
             for (std::uint32_t r = 0; r < 4; ++r)
-                acc[r] = fma(load_tail(row[r] + whole, n - whole), load_tail(a + whole, n - whole), acc[r]);
-        for (std::uint32_t r = 0; r < 4 && first + r < n_rows; ++r) out[first + r] = sum_lanes(acc[r]);
+                acc[r] = fma(load_tail(row[r] + whole, n - whole), load_tail(a + whole, n - whole),
+                             acc[r]);
+        for (std::uint32_t r = 0; r < 4 && first + r < n_rows; ++r)
+            out[first + r] = sum_lanes(acc[r]);
     }
 }
 
@@ -61,8 +68,8 @@ inline double sum_squares(const float* x, std::uint32_t n) {
 
 #if defined(__AVX2__)
 
-/// exp by range reduction to |r| <= ln2 / 2 and the degree-6 Taylor polynomial's minimax refinement (coefficients
-/// of Cephes expf); ln2 in two parts keeps r exact.
+/// exp by range reduction to |r| <= ln2 / 2 and the degree-6 Taylor polynomial's minimax refinement
+/// (coefficients of Cephes expf); ln2 in two parts keeps r exact.
 inline __m256 exp8(__m256 x) {
     const __m256 too_small = _mm256_cmp_ps(x, _mm256_set1_ps(-87.3f), _CMP_LT_OQ);
     const __m256 too_large = _mm256_cmp_ps(x, _mm256_set1_ps(88.72283f), _CMP_GT_OQ);
@@ -150,7 +157,8 @@ inline void quantize_q8k(const float* x, std::uint32_t n, ActivationQ8KBlock* ou
         for (std::uint32_t i = kQ8KElements; i-- > 0;)
             if (x[i] == amax || x[i] == -amax) extreme = x[i];
         const float inverse = extreme != 0.0f ? -127.0f / extreme : 0.0f;
-        // Where the reciprocal overflows the block's largest value is below 2^-120: zero to every product.
+        // Where the reciprocal overflows the block's largest value is below 2^-120: zero to every
+        // product.
         const bool usable = inverse != 0.0f && inverse - inverse == 0.0f;
         out[b].d = usable ? 1.0f / inverse : 0.0f;
         for (std::uint32_t i = 0; i < kQ8KElements; ++i)

@@ -9,7 +9,8 @@ using namespace test;
 
 /// A layer's attention at toy size: rows for every position, and compressed rows.
 struct Layer {
-    std::uint32_t n_heads = 5, head_dim = 80, rope_dim = 16, window = 20, n_tokens = 150, ratio = 4, top_k = 7;
+    std::uint32_t n_heads = 5, head_dim = 80, rope_dim = 16, window = 20, n_tokens = 150, ratio = 4,
+                  top_k = 7;
     KvFormat format;
     std::vector<float> q, rows, compressed_rows, sinks;
     std::vector<std::int32_t> selected, counts;
@@ -18,26 +19,36 @@ struct Layer {
     KvRows compressed;
 
     Layer(Random& random, KvFormat kv_format)
-        : format(kv_format), q(uniform_values(random, n_tokens * n_heads * head_dim, 4.0f)),
-          rows(uniform_values(random, n_tokens * head_dim)), compressed_rows(uniform_values(random, 40 * head_dim)),
-          sinks(uniform_values(random, n_heads, 2.0f)), selected(n_tokens * top_k), counts(n_tokens),
+        : format(kv_format),
+          q(uniform_values(random, n_tokens * n_heads * head_dim, 4.0f)),
+          rows(uniform_values(random, n_tokens * head_dim)),
+          compressed_rows(uniform_values(random, 40 * head_dim)),
+          sinks(uniform_values(random, n_heads, 2.0f)),
+          selected(n_tokens * top_k),
+          counts(n_tokens),
           compressed_region(kv_rows_bytes(format, 40, head_dim, rope_dim)),
           compressed{compressed_region.data(), format, 40, head_dim, rope_dim} {
         rope_frequencies({.base = 10000.0, .rope_dim = rope_dim}, omega);
-        cpu::round_kv_rows({rows.data(), n_tokens, head_dim, rope_dim, format, CacheRounding::on}, Workers(1));
-        cpu::round_kv_rows({compressed_rows.data(), 40, head_dim, rope_dim, format, CacheRounding::on}, Workers(1));
+        cpu::round_kv_rows({rows.data(), n_tokens, head_dim, rope_dim, format, CacheRounding::on},
+                           Workers(1));
+        cpu::round_kv_rows(
+            {compressed_rows.data(), 40, head_dim, rope_dim, format, CacheRounding::on},
+            Workers(1));
         cpu::store_kv_rows({compressed_rows.data(), compressed, 0, 40}, Workers(1));
         for (std::uint32_t t = 0; t < n_tokens; ++t) {
             const std::uint32_t visible = (t + 1) / ratio;
             std::vector<std::int32_t> ids;
             for (std::uint32_t n = 0; n < visible; ++n)
-                if (ids.size() < top_k && (visible <= top_k || random.below(2) == 0)) ids.push_back(static_cast<std::int32_t>(n));
+                if (ids.size() < top_k && (visible <= top_k || random.below(2) == 0))
+                    ids.push_back(static_cast<std::int32_t>(n));
             counts[t] = static_cast<std::int32_t>(ids.size());
-            std::copy(ids.begin(), ids.end(), selected.begin() + static_cast<std::ptrdiff_t>(t * top_k));
+            std::copy(ids.begin(), ids.end(),
+                      selected.begin() + static_cast<std::ptrdiff_t>(t * top_k));
         }
     }
 
-    [[nodiscard]] std::vector<float> run(std::uint32_t chunk, bool sparse, std::uint32_t n_threads, bool in_place) const {
+    [[nodiscard]] std::vector<float> run(std::uint32_t chunk, bool sparse, std::uint32_t n_threads,
+                                         bool in_place) const {
         const std::uint32_t capacity = window + 3;
         Region ring_region(kv_rows_bytes(format, capacity, head_dim, rope_dim));
         const KvRows ring{ring_region.data(), format, capacity, head_dim, rope_dim};
@@ -73,20 +84,28 @@ struct Layer {
         std::vector<double> out;
         for (std::uint32_t t = 0; t < n_tokens; ++t) {
             std::vector<const float*> visible;
-            for (std::uint32_t p = t + 1 > window ? t + 1 - window : 0; p <= t; ++p) visible.push_back(&rows[p * head_dim]);
-            const std::uint32_t n_compressed = sparse ? static_cast<std::uint32_t>(counts[t]) : (t + 1) / ratio;
+            for (std::uint32_t p = t + 1 > window ? t + 1 - window : 0; p <= t; ++p)
+                visible.push_back(&rows[p * head_dim]);
+            const std::uint32_t n_compressed =
+                sparse ? static_cast<std::uint32_t>(counts[t]) : (t + 1) / ratio;
             for (std::uint32_t i = 0; i < n_compressed; ++i)
-                visible.push_back(&compressed_rows[(sparse ? static_cast<std::uint32_t>(selected[t * top_k + i]) : i) * head_dim]);
+                visible.push_back(
+                    &compressed_rows[(sparse ? static_cast<std::uint32_t>(selected[t * top_k + i])
+                                             : i) *
+                                     head_dim]);
             for (std::uint32_t h = 0; h < n_heads; ++h) {
                 std::vector<double> o(head_dim);
                 double sum = std::exp(static_cast<double>(sinks[h]));
                 for (const float* row : visible) {
                     double logit = 0;
                     for (std::uint32_t i = 0; i < head_dim; ++i)
-                        logit += static_cast<double>(q[(t * n_heads + h) * head_dim + i]) * static_cast<double>(row[i]);
-                    const double weight = std::exp(logit / std::sqrt(static_cast<double>(head_dim)));
+                        logit += static_cast<double>(q[(t * n_heads + h) * head_dim + i]) *
+                                 static_cast<double>(row[i]);
+                    const double weight =
+                        std::exp(logit / std::sqrt(static_cast<double>(head_dim)));
                     sum += weight;
-                    for (std::uint32_t i = 0; i < head_dim; ++i) o[i] += weight * static_cast<double>(row[i]);
+                    for (std::uint32_t i = 0; i < head_dim; ++i)
+                        o[i] += weight * static_cast<double>(row[i]);
                 }
                 for (double& value : o) value /= sum;
                 reference_rope(&o[head_dim - rope_dim], omega, t, true);
@@ -112,14 +131,16 @@ TEST(Attention, GivesATokenTheSameBitsInAnyChunkThreadCountAndInPlace) {
         const Layer layer(random, format);
         for (const bool sparse : {false, true}) {
             const std::vector<float> once = layer.run(layer.n_tokens, sparse, 1, false);
-            for (const std::uint32_t chunk : {1u, 7u, 64u}) expect_same(layer.run(chunk, sparse, 3, chunk == 7), once);
+            for (const std::uint32_t chunk : {1u, 7u, 64u})
+                expect_same(layer.run(chunk, sparse, 3, chunk == 7), once);
             expect_same(layer.run(layer.n_tokens, sparse, 8, true), once);
         }
     }
 }
 
 TEST(Attention, HugeLogitsNeitherOverflowNorLoseTheSink) {
-    const std::vector<float> q(16, 1000.0f), row(16, 100.0f), negative(16, -1000.0f), sinks(1, 3.0f);
+    const std::vector<float> q(16, 1000.0f), row(16, 100.0f), negative(16, -1000.0f),
+        sinks(1, 3.0f);
     std::vector<float> output(16);
     AttentionParams params{};
     params.chunk_rows = row.data();

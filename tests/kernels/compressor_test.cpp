@@ -18,11 +18,17 @@ struct Compressor {
     std::vector<double> omega = std::vector<double>(8);
 
     Compressor(Random& random, std::uint32_t r, std::uint32_t d, bool indexer)
-        : ratio(r), dim(d), width(compressor_lanes(r) * d), for_indexer(indexer),
-          g_kv(uniform_values(random, kTokens * width)), g_sc(uniform_values(random, kTokens * width, 3.0f)),
-          norm(uniform_values(random, d)), ape(random, WeightType::f16, width, r) {
-        rope_frequencies({.base = 160000.0, .rope_dim = rope_dim, .yarn = true, .original_context_tokens = 1024},
-                         omega);
+        : ratio(r),
+          dim(d),
+          width(compressor_lanes(r) * d),
+          for_indexer(indexer),
+          g_kv(uniform_values(random, kTokens * width)),
+          g_sc(uniform_values(random, kTokens * width, 3.0f)),
+          norm(uniform_values(random, d)),
+          ape(random, WeightType::f16, width, r) {
+        rope_frequencies(
+            {.base = 160000.0, .rope_dim = rope_dim, .yarn = true, .original_context_tokens = 1024},
+            omega);
     }
 
     struct Outcome {
@@ -31,17 +37,21 @@ struct Compressor {
     };
 
     /// All rows made when the tokens come in chunks of `chunk`.
-    [[nodiscard]] Outcome run(std::uint32_t chunk, KvFormat format, CacheRounding rounding, std::uint32_t n_threads) const {
+    [[nodiscard]] Outcome run(std::uint32_t chunk, KvFormat format, CacheRounding rounding,
+                              std::uint32_t n_threads) const {
         Outcome out;
         out.state.resize(compressor_state_bytes(ratio, width));
         compressor_reset(out.state.data(), ratio, width);
-        Region region(for_indexer ? indexer_rows_bytes(format, kRows, dim) : kv_rows_bytes(format, kRows, dim, rope_dim));
+        Region region(for_indexer ? indexer_rows_bytes(format, kRows, dim)
+                                  : kv_rows_bytes(format, kRows, dim, rope_dim));
         CompressorParams params{};
         params.ape = ape.matrix;
         params.norm_weight = norm.data();
         params.state = out.state.data();
-        if (for_indexer) params.indexer_rows = {region.data(), format, kRows, dim};
-        else params.kv_rows = {region.data(), format, kRows, dim, rope_dim};
+        if (for_indexer)
+            params.indexer_rows = {region.data(), format, kRows, dim};
+        else
+            params.kv_rows = {region.data(), format, kRows, dim, rope_dim};
         params.rope = {omega.data(), rope_dim};
         params.ratio = ratio;
         params.dim = dim;
@@ -57,8 +67,10 @@ struct Compressor {
         }
         const std::uint32_t n_rows = kTokens / ratio;
         out.rows.resize(std::size_t{n_rows} * dim);
-        if (for_indexer) cpu::load_indexer_rows({params.indexer_rows, out.rows.data(), 0, n_rows}, workers);
-        else cpu::load_kv_rows({params.kv_rows, out.rows.data(), 0, n_rows}, workers);
+        if (for_indexer)
+            cpu::load_indexer_rows({params.indexer_rows, out.rows.data(), 0, n_rows}, workers);
+        else
+            cpu::load_kv_rows({params.kv_rows, out.rows.data(), 0, n_rows}, workers);
         return out;
     }
 
@@ -109,7 +121,8 @@ TEST(Compressor, ChunksOfAnySizeGiveTheSameRowsAndState) {
                 for (const std::uint32_t chunk : {1u, 2u, 3u, 5u, 64u, 130u}) {
                     const auto chunked = compressor.run(chunk, format, CacheRounding::on, 2);
                     expect_same(chunked.rows, once.rows);
-                    EXPECT_TRUE(chunked.state == once.state) << "ratio " << ratio << ", chunk " << chunk;
+                    EXPECT_TRUE(chunked.state == once.state)
+                        << "ratio " << ratio << ", chunk " << chunk;
                 }
             }
         }

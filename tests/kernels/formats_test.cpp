@@ -27,7 +27,8 @@ TEST(Half, EveryBitPatternSurvivesTheRoundTrip) {
 
 TEST(Half, MidpointsGoToTheEvenNeighbour) {
     for (std::uint16_t bits = 0; bits < 0x7bff; ++bits) {
-        const float midpoint = 0.5f * (f32_from_f16(bits) + f32_from_f16(static_cast<std::uint16_t>(bits + 1)));
+        const float midpoint =
+            0.5f * (f32_from_f16(bits) + f32_from_f16(static_cast<std::uint16_t>(bits + 1)));
         const auto even = static_cast<std::uint16_t>(bits % 2 == 0 ? bits : bits + 1);
         ASSERT_EQ(f16_from_f32(midpoint), even) << bits;
     }
@@ -120,7 +121,9 @@ TEST(Iq2Tables, RowsAscendByCodeAndSignsAreEven) {
             ASSERT_TRUE(magnitude == 8 || magnitude == 25 || magnitude == 43);
             code += (magnitude == 8 ? 0ull : magnitude == 25 ? 1ull : 2ull) << (2 * j);
         }
-        if (row > 0) { ASSERT_GT(code, last); }
+        if (row > 0) {
+            ASSERT_GT(code, last);
+        }
         last = code;
     }
     EXPECT_EQ(iq2_xxs_signs(1), 129);
@@ -150,7 +153,7 @@ TEST(Dequantize, WorkedExamplesOfTheFormats) {
     std::vector<float> values = dequantized({iq2.data(), WeightType::iq2_xxs, 256, 1});
     values.resize(32);
     const std::vector<double> expected = {-26.875, 5, 5, 5, 5, 5, 5, -5, -5, 5, 5, 5, 5, 5, 5, -5,
-                                          5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5};
+                                          5,       5, 5, 5, 5, 5, 5, 5,  5,  5, 5, 5, 5, 5, 5, 5};
     expect_near(values, expected, 0);
 
     std::vector<std::byte> q4(144);
@@ -207,7 +210,8 @@ TEST(Quantize, BlocksFollowTheDefinitionOnEveryInstructionSet) {
         std::vector<float> x = extreme_values(random, 256);
         if (round == 0) std::fill(x.begin(), x.end(), 0.0f);
         if (round == 1) std::fill(x.begin(), x.end(), 1e-42f);
-        if (round == 2) for (float& value : x) value *= 1e30f;
+        if (round == 2)
+            for (float& value : x) value *= 1e30f;
         for (const char* isa : kIsaNames) {
             const cpu::Leaf* leaf = cpu::find_leaf(isa);
             if (leaf == nullptr) continue;
@@ -215,16 +219,19 @@ TEST(Quantize, BlocksFollowTheDefinitionOnEveryInstructionSet) {
             leaf->quantize_q8(x.data(), 256, q8);
             for (std::size_t i = 0; i < 256; ++i) {
                 float amax = 0;
-                for (std::size_t j = i / 32 * 32; j < i / 32 * 32 + 32; ++j) amax = std::max(amax, std::fabs(x[j]));
+                for (std::size_t j = i / 32 * 32; j < i / 32 * 32 + 32; ++j)
+                    amax = std::max(amax, std::fabs(x[j]));
                 const float d = amax / 127.0f;
                 ASSERT_EQ(q8[i / 32].d, d);
                 const float q = d == 0 ? 0 : std::nearbyint(x[i] / d);
-                ASSERT_EQ(static_cast<float>(q8[i / 32].q[i % 32]), std::clamp(q, -127.0f, 127.0f)) << i;
+                ASSERT_EQ(static_cast<float>(q8[i / 32].q[i % 32]), std::clamp(q, -127.0f, 127.0f))
+                    << i;
             }
             ActivationQ8KBlock q8k;
             leaf->quantize_q8k(x.data(), 256, &q8k);
             float extreme = 0;
-            for (const float value : x) if (std::fabs(value) > std::fabs(extreme)) extreme = value;
+            for (const float value : x)
+                if (std::fabs(value) > std::fabs(extreme)) extreme = value;
             if (round == 1) extreme = 0;  // too small for its reciprocal: counts as zero
             int sums[16] = {};
             for (std::size_t i = 0; i < 256; ++i) {
@@ -251,9 +258,13 @@ TEST(Leaf, ExpIsWithinTwoUlpAndDoesNotDependOnTheLength) {
             leaf->exp(&alone, 1);
             ASSERT_EQ(alone, together[i]);
             const double exact = std::exp(static_cast<double>(x[i]));
-            if (x[i] < -87.3f) ASSERT_EQ(alone, 0.0f);
-            else if (x[i] > 88.73f) ASSERT_TRUE(std::isinf(alone));
-            else ASSERT_NEAR(static_cast<double>(alone), exact, 2.4e-7 * exact) << x[i] << " on " << isa;
+            if (x[i] < -87.3f)
+                ASSERT_EQ(alone, 0.0f);
+            else if (x[i] > 88.73f)
+                ASSERT_TRUE(std::isinf(alone));
+            else
+                ASSERT_NEAR(static_cast<double>(alone), exact, 2.4e-7 * exact)
+                    << x[i] << " on " << isa;
         }
     }
 }

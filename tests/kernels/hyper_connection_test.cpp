@@ -21,13 +21,16 @@ struct Site {
 
     explicit Site(Random& random)
         : fn(random, WeightType::f16, n_streams * hidden, n_streams * (n_streams + 2)),
-          base(uniform_values(random, 24, 0.5f)), scale(uniform_values(random, 3)),
+          base(uniform_values(random, 24, 0.5f)),
+          scale(uniform_values(random, 3)),
           norm(uniform_values(random, hidden)) {}
 
-    [[nodiscard]] Mix mix(const float* streams, std::uint32_t n_tokens, const Workers& workers) const {
+    [[nodiscard]] Mix mix(const float* streams, std::uint32_t n_tokens,
+                          const Workers& workers) const {
         Mix out{std::vector<float>(n_tokens * hidden), std::vector<float>(n_tokens * 20)};
         cpu::hc_mix({fn.matrix, base.data(), scale.data(), norm.data(), streams, out.mixed.data(),
-                     out.coefficients.data(), n_tokens, n_streams, hidden, 20, 1e-6f, 1e-6f}, workers);
+                     out.coefficients.data(), n_tokens, n_streams, hidden, 20, 1e-6f, 1e-6f},
+                    workers);
         return out;
     }
 };
@@ -51,16 +54,29 @@ std::vector<double> reference_sinkhorn(std::vector<double> c) {
 TEST(HcMix, SinkhornGivesThePublishedCheckValue) {
     // fn is zero, so the comb logits are the base.
     const std::uint32_t hidden = 32;
-    const std::vector<float> fn(24 * 4 * hidden, 0.0f), streams(4 * hidden, 1.0f), norm(hidden, 1.0f);
+    const std::vector<float> fn(24 * 4 * hidden, 0.0f), streams(4 * hidden, 1.0f),
+        norm(hidden, 1.0f);
     const std::vector<float> scale(3, 1.0f);
     std::vector<float> base(24, 0.0f), mixed(hidden), coefficients(20);
     const float logits[16] = {1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 1, 0.5f, 0, 0, 0};
     std::copy_n(logits, 16, base.begin() + 8);
-    cpu::hc_mix({{fn.data(), WeightType::f32, 4 * hidden, 24}, base.data(), scale.data(), norm.data(),
-                 streams.data(), mixed.data(), coefficients.data(), 1, 4, hidden, 20, 1e-6f, 1e-6f}, Workers(1));
-    const std::vector<double> expected = {
-        .430267, .124926, .261888, .182918, .103715, .604833, .171598, .119854,
-        .151860, .119854, .251254, .477031, .314157, .150386, .315260, .220196};
+    cpu::hc_mix({{fn.data(), WeightType::f32, 4 * hidden, 24},
+                 base.data(),
+                 scale.data(),
+                 norm.data(),
+                 streams.data(),
+                 mixed.data(),
+                 coefficients.data(),
+                 1,
+                 4,
+                 hidden,
+                 20,
+                 1e-6f,
+                 1e-6f},
+                Workers(1));
+    const std::vector<double> expected = {.430267, .124926, .261888, .182918, .103715, .604833,
+                                          .171598, .119854, .151860, .119854, .251254, .477031,
+                                          .314157, .150386, .315260, .220196};
     expect_near({coefficients.begin() + 4, coefficients.end()}, expected, 1e-6);
     for (int i = 0; i < 4; ++i) EXPECT_FLOAT_EQ(coefficients[static_cast<std::size_t>(i)], 1.0f);
 }
@@ -78,7 +94,10 @@ TEST(HcMix, AgreesWithTheReference) {
         double z[24] = {};
         for (std::size_t o = 0; o < 24; ++o) {
             for (std::size_t i = 0; i < width; ++i) z[o] += f[i] * site.fn.values[o * width + i];
-            z[o] = z[o] * static_cast<double>(site.scale[o < 4 ? 0 : o < 8 ? 1 : 2]) + static_cast<double>(site.base[o]);
+            z[o] = z[o] * static_cast<double>(site.scale[o < 4   ? 0
+                                                         : o < 8 ? 1
+                                                                 : 2]) +
+                   static_cast<double>(site.base[o]);
         }
         std::vector<double> u(site.hidden), coefficients(4);
         for (std::size_t s = 0; s < 4; ++s) {
@@ -107,7 +126,8 @@ TEST(HcMix, GivesATokenTheSameBitsInAnyBatchAndThreadCount) {
     for (std::size_t t = 0; t < 21; ++t) {
         const Mix one = site.mix(streams.data() + t * width, 1, Workers(1));
         apart.mixed.insert(apart.mixed.end(), one.mixed.begin(), one.mixed.end());
-        apart.coefficients.insert(apart.coefficients.end(), one.coefficients.begin(), one.coefficients.end());
+        apart.coefficients.insert(apart.coefficients.end(), one.coefficients.begin(),
+                                  one.coefficients.end());
     }
     expect_same(apart.mixed, together.mixed);
     expect_same(apart.coefficients, together.coefficients);
@@ -116,13 +136,15 @@ TEST(HcMix, GivesATokenTheSameBitsInAnyBatchAndThreadCount) {
 TEST(HcMerge, SumsOverTheRowsOfComb) {
     Random random(43);
     const std::uint32_t hidden = 40;
-    const std::vector<float> coefficients = uniform_values(random, 2 * 20), y = uniform_values(random, 2 * hidden);
+    const std::vector<float> coefficients = uniform_values(random, 2 * 20),
+                             y = uniform_values(random, 2 * hidden);
     std::vector<float> streams = uniform_values(random, 2 * 4 * hidden);
     std::vector<double> expected(streams.size());
     for (std::size_t t = 0; t < 2; ++t)
         for (std::size_t k = 0; k < 4; ++k)
             for (std::size_t i = 0; i < hidden; ++i) {
-                double sum = static_cast<double>(coefficients[t * 20 + k]) * static_cast<double>(y[t * hidden + i]);
+                double sum = static_cast<double>(coefficients[t * 20 + k]) *
+                             static_cast<double>(y[t * hidden + i]);
                 for (std::size_t j = 0; j < 4; ++j)
                     sum += static_cast<double>(coefficients[t * 20 + 4 + 4 * j + k]) *
                            static_cast<double>(streams[(t * 4 + j) * hidden + i]);
@@ -136,18 +158,23 @@ TEST(HcHead, AgreesWithTheReference) {
     Random random(44);
     const std::uint32_t hidden = 64;
     const RandomWeight fn(random, WeightType::f16, 4 * hidden, 4);
-    const std::vector<float> base = uniform_values(random, 4), scale = {0.7f}, norm = uniform_values(random, hidden);
+    const std::vector<float> base = uniform_values(random, 4), scale = {0.7f},
+                             norm = uniform_values(random, hidden);
     const std::vector<float> streams = uniform_values(random, 4 * hidden);
     std::vector<float> actual(hidden);
-    cpu::hc_head({fn.matrix, base.data(), scale.data(), norm.data(), streams.data(), actual.data(), 1, 4, hidden,
-                  1e-6f, 1e-6f}, Workers(2));
+    cpu::hc_head({fn.matrix, base.data(), scale.data(), norm.data(), streams.data(), actual.data(),
+                  1, 4, hidden, 1e-6f, 1e-6f},
+                 Workers(2));
     const std::vector<double> f = reference_rms({streams.begin(), streams.end()}, nullptr, 1e-6);
     std::vector<double> h(hidden);
     for (std::size_t s = 0; s < 4; ++s) {
         double z = 0;
         for (std::size_t i = 0; i < f.size(); ++i) z += f[i] * fn.values[s * f.size() + i];
-        const double w = reference_sigmoid(z * static_cast<double>(scale[0]) + static_cast<double>(base[s])) + 1e-6;
-        for (std::size_t i = 0; i < hidden; ++i) h[i] += w * static_cast<double>(streams[s * hidden + i]);
+        const double w =
+            reference_sigmoid(z * static_cast<double>(scale[0]) + static_cast<double>(base[s])) +
+            1e-6;
+        for (std::size_t i = 0; i < hidden; ++i)
+            h[i] += w * static_cast<double>(streams[s * hidden + i]);
     }
     expect_near(actual, reference_rms(h, norm.data(), 1e-6), 1e-5);
 }

@@ -27,7 +27,8 @@ TEST(KvRows, RoundedRowsComeBackBitForBitInBothFormats) {
         const std::uint32_t rope_dim = head_dim == 80 ? 16 : 64;
         for (const KvFormat format : {KvFormat::f32, KvFormat::packed}) {
             std::vector<float> rows = extreme_values(random, 9 * head_dim), back(rows.size());
-            cpu::round_kv_rows({rows.data(), 9, head_dim, rope_dim, format, CacheRounding::on}, Workers(2));
+            cpu::round_kv_rows({rows.data(), 9, head_dim, rope_dim, format, CacheRounding::on},
+                               Workers(2));
             Region region(kv_rows_bytes(format, 10, head_dim, rope_dim));
             const KvRows kv{region.data(), format, 10, head_dim, rope_dim};
             cpu::store_kv_rows({rows.data(), kv, 17, 9}, Workers(2));
@@ -43,21 +44,27 @@ TEST(KvRows, RoundingFollowsTheDefinition) {
     const std::vector<float> before = row;
     cpu::round_kv_rows({row.data(), 1, 80, 16, KvFormat::packed, CacheRounding::on}, Workers(1));
     double amax = 1e-4;
-    for (int i = 0; i < 64; ++i) amax = std::max(amax, std::fabs(static_cast<double>(before[static_cast<std::size_t>(i)])));
+    for (int i = 0; i < 64; ++i)
+        amax = std::max(amax, std::fabs(static_cast<double>(before[static_cast<std::size_t>(i)])));
     const double scale = std::exp2(std::ceil(std::log2(amax / 448)));
     for (std::size_t i = 0; i < 64; ++i) {
         // The nearest of all representable values, found by looking at every one of them.
         double best = 0;
         for (int code = 0; code < 254; ++code) {
             if ((code & 127) == 127) continue;
-            const double value = static_cast<double>(f32_from_e4m3(static_cast<std::uint8_t>(code))) * scale;
-            if (std::fabs(value - static_cast<double>(before[i])) < std::fabs(best - static_cast<double>(before[i]))) best = value;
+            const double value =
+                static_cast<double>(f32_from_e4m3(static_cast<std::uint8_t>(code))) * scale;
+            if (std::fabs(value - static_cast<double>(before[i])) <
+                std::fabs(best - static_cast<double>(before[i])))
+                best = value;
         }
-        EXPECT_NEAR(static_cast<double>(row[i]) - static_cast<double>(before[i]), best - static_cast<double>(before[i]), 1e-12);
+        EXPECT_NEAR(static_cast<double>(row[i]) - static_cast<double>(before[i]),
+                    best - static_cast<double>(before[i]), 1e-12);
     }
     for (std::size_t i = 64; i < 80; ++i) EXPECT_EQ(row[i], f32_from_f16(f16_from_f32(before[i])));
     std::vector<float> unrounded = before;
-    cpu::round_kv_rows({unrounded.data(), 1, 80, 16, KvFormat::f32, CacheRounding::off}, Workers(1));
+    cpu::round_kv_rows({unrounded.data(), 1, 80, 16, KvFormat::f32, CacheRounding::off},
+                       Workers(1));
     expect_same(unrounded, before);
 }
 

@@ -7,7 +7,8 @@ using namespace test;
 
 TEST(Embed, FillsEveryStreamWithTheTokensRow) {
     Random random(111);
-    for (const WeightType type : {WeightType::f16, WeightType::f32, WeightType::bf16, WeightType::q8_0}) {
+    for (const WeightType type :
+         {WeightType::f16, WeightType::f32, WeightType::bf16, WeightType::q8_0}) {
         const RandomWeight table(random, type, 64, 10);
         const std::vector<std::int32_t> ids = {9, 0, 3};
         std::vector<float> streams(3 * 4 * 64);
@@ -28,15 +29,18 @@ TEST(MtpInput, AddsTheEmbeddingToEveryStreamInBothModes) {
     Random random(112);
     const std::uint32_t hidden = 256, n_tokens = 5;
     const RandomWeight table(random, WeightType::f16, hidden, 7);
-    const RandomWeight e_proj(random, WeightType::q8_0, hidden, hidden), h_proj(random, WeightType::q8_0, hidden, hidden);
-    const std::vector<float> enorm = uniform_values(random, hidden), hnorm = uniform_values(random, hidden);
+    const RandomWeight e_proj(random, WeightType::q8_0, hidden, hidden),
+        h_proj(random, WeightType::q8_0, hidden, hidden);
+    const std::vector<float> enorm = uniform_values(random, hidden),
+                             hnorm = uniform_values(random, hidden);
     const std::vector<std::int32_t> ids = {3, 6, 0, 1, 3};
     const std::vector<float> before = uniform_values(random, n_tokens * 4 * hidden);
     const auto run = [&](std::uint32_t first, std::uint32_t n, ActivationMode mode) {
         std::vector<float> streams(n * 4 * hidden);
         std::vector<std::byte> workspace(mtp_input_workspace_bytes(n, 4, hidden));
-        cpu::mtp_input({table.matrix, e_proj.matrix, h_proj.matrix, enorm.data(), hnorm.data(), ids.data() + first,
-                        before.data() + std::size_t{first} * 4 * hidden, streams.data(), workspace.data(), n, 4, hidden, 1e-6f, mode},
+        cpu::mtp_input({table.matrix, e_proj.matrix, h_proj.matrix, enorm.data(), hnorm.data(),
+                        ids.data() + first, before.data() + std::size_t{first} * 4 * hidden,
+                        streams.data(), workspace.data(), n, 4, hidden, 1e-6f, mode},
                        Workers(2));
         return streams;
     };
@@ -49,7 +53,9 @@ TEST(MtpInput, AddsTheEmbeddingToEveryStreamInBothModes) {
     };
     for (std::size_t row = 0; row < n_tokens * 4; ++row) {
         const auto id = static_cast<std::ptrdiff_t>(ids[row / 4]);
-        const auto e = project(e_proj, reference_rms({table.values.begin() + id * hidden, table.values.begin() + (id + 1) * hidden}, enorm.data(), 1e-6));
+        const auto e = project(e_proj, reference_rms({table.values.begin() + id * hidden,
+                                                      table.values.begin() + (id + 1) * hidden},
+                                                     enorm.data(), 1e-6));
         const auto at = before.begin() + static_cast<std::ptrdiff_t>(row * hidden);
         const auto h = project(h_proj, reference_rms({at, at + hidden}, hnorm.data(), 1e-6));
         for (std::size_t i = 0; i < hidden; ++i) expected.push_back(e[i] + h[i]);

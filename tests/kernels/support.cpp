@@ -26,8 +26,8 @@ double half_at(const std::byte* p) {
     std::memcpy(&bits, p, 2);
     const int exponent = (bits >> 10) & 31;
     const int mantissa = bits & 1023;
-    const double magnitude = exponent == 0 ? std::ldexp(mantissa, -24)
-                                           : std::ldexp(1024 + mantissa, exponent - 25);
+    const double magnitude =
+        exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
     return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
@@ -73,8 +73,9 @@ struct ScaleField {
     double size;
 };
 constexpr ScaleField kScaleFields[] = {
-    {WeightType::q8_0, 0, 1 / 73.9},   {WeightType::q2_k, 80, 1 / 13.87}, {WeightType::q2_k, 82, 1.5 / 13.87},
-    {WeightType::q4_k, 0, 1 / 258.3},  {WeightType::q4_k, 2, 7.5 / 258.3}, {WeightType::iq2_xxs, 0, 1 / 53.36},
+    {WeightType::q8_0, 0, 1 / 73.9},     {WeightType::q2_k, 80, 1 / 13.87},
+    {WeightType::q2_k, 82, 1.5 / 13.87}, {WeightType::q4_k, 0, 1 / 258.3},
+    {WeightType::q4_k, 2, 7.5 / 258.3},  {WeightType::iq2_xxs, 0, 1 / 53.36},
 };
 
 }  // namespace
@@ -102,7 +103,8 @@ double reference_weight(WeightType type, const std::byte* row, std::uint32_t e) 
         }
         case WeightType::f16: return half_at(at);
         case WeightType::bf16: {
-            const std::uint32_t bits = static_cast<std::uint32_t>(byte_at(at, 0) | byte_at(at, 1) << 8) << 16;
+            const std::uint32_t bits =
+                static_cast<std::uint32_t>(byte_at(at, 0) | byte_at(at, 1) << 8) << 16;
             float value = 0;
             std::memcpy(&value, &bits, 4);
             return static_cast<double>(value);
@@ -117,7 +119,8 @@ double reference_weight(WeightType type, const std::byte* row, std::uint32_t e) 
 }
 
 RandomWeight::RandomWeight(Random& random, WeightType type, std::uint32_t n_in, std::uint32_t n_out)
-    : bytes(n_out * weight_row_bytes(type, n_in)), matrix{bytes.data(), type, n_in, n_out},
+    : bytes(n_out * weight_row_bytes(type, n_in)),
+      matrix{bytes.data(), type, n_in, n_out},
       values(std::size_t{n_in} * n_out) {
     const double size = 1.0 / std::sqrt(static_cast<double>(n_in));
     const std::uint32_t block_bytes = info_of(type).block_bytes;
@@ -126,7 +129,8 @@ RandomWeight::RandomWeight(Random& random, WeightType type, std::uint32_t n_in, 
         const float value = random.uniform(static_cast<float>(size * std::sqrt(3.0)));
         const std::uint32_t wide = std::bit_cast<std::uint32_t>(value);
         if (type == WeightType::f32) std::memcpy(&bytes[at], &value, 4);
-        if (type == WeightType::bf16) std::memcpy(&bytes[at], reinterpret_cast<const std::byte*>(&wide) + 2, 2);
+        if (type == WeightType::bf16)
+            std::memcpy(&bytes[at], reinterpret_cast<const std::byte*>(&wide) + 2, 2);
         if (type == WeightType::f16) {
             const std::uint16_t half = f16_from_f32(value);
             std::memcpy(&bytes[at], &half, 2);
@@ -143,12 +147,13 @@ RandomWeight::RandomWeight(Random& random, WeightType type, std::uint32_t n_in, 
                 reference_weight(type, bytes.data() + o * weight_row_bytes(type, n_in), i);
 }
 
-void expect_near(const std::vector<float>& actual, const std::vector<double>& expected, double tolerance) {
+void expect_near(const std::vector<float>& actual, const std::vector<double>& expected,
+                 double tolerance) {
     ASSERT_EQ(actual.size(), expected.size());
     for (std::size_t i = 0; i < actual.size(); ++i) {
         const double error = std::fabs(static_cast<double>(actual[i]) - expected[i]);
-        ASSERT_LE(error, tolerance * (1.0 + std::fabs(expected[i]))) << "element " << i << ": " << actual[i]
-                                                                      << " for " << expected[i];
+        ASSERT_LE(error, tolerance * (1.0 + std::fabs(expected[i])))
+            << "element " << i << ": " << actual[i] << " for " << expected[i];
     }
 }
 
@@ -159,7 +164,8 @@ void expect_same(const std::vector<float>& a, const std::vector<float>& b) {
             << "element " << i << ": " << a[i] << " and " << b[i];
 }
 
-std::vector<double> reference_rms(const std::vector<double>& x, const float* weight, double epsilon) {
+std::vector<double> reference_rms(const std::vector<double>& x, const float* weight,
+                                  double epsilon) {
     double sum = 0;
     for (const double value : x) sum += value * value;
     const double scale = 1.0 / std::sqrt(sum / static_cast<double>(x.size()) + epsilon);
@@ -169,7 +175,8 @@ std::vector<double> reference_rms(const std::vector<double>& x, const float* wei
     return out;
 }
 
-void reference_rope(double* tail, const std::vector<double>& frequencies, double position, bool inverse) {
+void reference_rope(double* tail, const std::vector<double>& frequencies, double position,
+                    bool inverse) {
     for (std::size_t i = 0; i < frequencies.size(); ++i) {
         const double angle = (inverse ? -position : position) * frequencies[i];
         const double a = tail[2 * i], b = tail[2 * i + 1];

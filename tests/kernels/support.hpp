@@ -1,11 +1,11 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "kernels/ops.hpp"
 
@@ -46,7 +46,8 @@ private:
 std::vector<float> uniform_values(Random& random, std::size_t n, float amplitude = 1.0f);
 std::vector<float> extreme_values(Random& random, std::size_t n);
 
-/// A weight matrix of random blocks whose half-precision scales keep weights near variance 1 / n_in.
+/// A weight matrix of random blocks whose half-precision scales keep weights near variance 1 /
+/// n_in.
 struct RandomWeight {
     std::vector<std::byte> bytes;
     WeightMatrix matrix;
@@ -58,18 +59,21 @@ struct RandomWeight {
 /// The reference decoder: one element of a row, straight from the format's description.
 double reference_weight(WeightType type, const std::byte* row, std::uint32_t element);
 
-inline const WeightType kAllTypes[] = {WeightType::f32,  WeightType::f16,  WeightType::bf16,
-                                       WeightType::q8_0, WeightType::q2_k, WeightType::q4_k,
+inline const WeightType kAllTypes[] = {WeightType::f32,    WeightType::f16,  WeightType::bf16,
+                                       WeightType::q8_0,   WeightType::q2_k, WeightType::q4_k,
                                        WeightType::iq2_xxs};
 
 /// Every |a - b| within tolerance * (1 + |b|), NaN nowhere.
-void expect_near(const std::vector<float>& actual, const std::vector<double>& expected, double tolerance);
+void expect_near(const std::vector<float>& actual, const std::vector<double>& expected,
+                 double tolerance);
 /// The same bits.
 void expect_same(const std::vector<float>& a, const std::vector<float>& b);
 
 /// rms, sigmoid and rope in double.
-std::vector<double> reference_rms(const std::vector<double>& x, const float* weight, double epsilon);
-void reference_rope(double* tail, const std::vector<double>& frequencies, double position, bool inverse);
+std::vector<double> reference_rms(const std::vector<double>& x, const float* weight,
+                                  double epsilon);
+void reference_rope(double* tail, const std::vector<double>& frequencies, double position,
+                    bool inverse);
 inline double reference_sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 /// Bytes aligned to 256, as regions are.
