@@ -7,8 +7,8 @@
 namespace plimsoll {
 namespace {
 
-/// Loads and NVMe reads pass through this much pinned memory: enough reads in flight to fill a drive or a
-/// PCIe link, and small beside any model.
+/// Loads and NVMe reads pass through this much pinned memory: enough reads in flight to fill a
+/// drive or a PCIe link, and small beside any model.
 constexpr std::uint64_t kStagingRingBytes = 64 * kMiB;
 
 std::uint64_t aligned(std::uint64_t bytes) { return align_up(bytes, kTensorAlignmentBytes); }
@@ -20,7 +20,10 @@ RegionSpec plain(RegionKind kind, std::uint64_t bytes, std::int32_t layer = kNoL
 RegionSpec array(RegionKind kind, std::uint64_t slot_bytes, std::uint64_t slot_count,
                  std::int32_t layer = kNoLayer) {
     const std::uint64_t slot = aligned(slot_bytes);
-    return {.kind = kind, .layer = layer, .size_bytes = slot * slot_count, .slot_bytes = slot,
+    return {.kind = kind,
+            .layer = layer,
+            .size_bytes = slot * slot_count,
+            .slot_bytes = slot,
             .slot_count = slot_count};
 }
 
@@ -95,12 +98,14 @@ std::vector<Fp16Candidate> Footprint::fp16_candidates_of(const DeviceShare& shar
     return out;
 }
 
-/// Deals `count` experts over layers as evenly as `room` allows. Layers routed by a table come last: their
-/// experts are known from the token ids alone, so they are the cheapest to fetch.
+/// Deals `count` experts over layers as evenly as `room` allows. Layers routed by a table come
+/// last: their experts are known from the token ids alone, so they are the cheapest to fetch.
 void Footprint::spread(std::uint64_t count, std::uint32_t layer_first, std::uint32_t layer_last,
-                       const std::vector<std::uint64_t>& room, std::vector<std::uint64_t>& out) const {
+                       const std::vector<std::uint64_t>& room,
+                       std::vector<std::uint64_t>& out) const {
     const std::uint32_t n_hash = std::clamp(model_.hyper.n_hash_layers, layer_first, layer_last);
-    const std::pair<std::uint32_t, std::uint32_t> groups[] = {{n_hash, layer_last}, {layer_first, n_hash}};
+    const std::pair<std::uint32_t, std::uint32_t> groups[] = {{n_hash, layer_last},
+                                                              {layer_first, n_hash}};
     for (const auto& [first, last] : groups) {
         std::uint64_t level_low = 0, level_high = 0, group_room = 0;
         for (std::uint32_t layer = first; layer < last; ++layer) {
@@ -110,13 +115,16 @@ void Footprint::spread(std::uint64_t count, std::uint32_t layer_first, std::uint
         const std::uint64_t wanted = std::min(count, group_room);
         const auto dealt = [&](std::uint64_t level) {
             std::uint64_t sum = 0;
-            for (std::uint32_t layer = first; layer < last; ++layer) sum += std::min(room[layer], level);
+            for (std::uint32_t layer = first; layer < last; ++layer)
+                sum += std::min(room[layer], level);
             return sum;
         };
         while (level_low < level_high) {
             const std::uint64_t middle = level_low + (level_high - level_low + 1) / 2;
-            if (dealt(middle) <= wanted) level_low = middle;
-            else level_high = middle - 1;
+            if (dealt(middle) <= wanted)
+                level_low = middle;
+            else
+                level_high = middle - 1;
         }
         std::uint64_t left = wanted - dealt(level_low);
         for (std::uint32_t layer = last; layer-- > first;) {
@@ -140,14 +148,16 @@ Footprint::ExpertSplit Footprint::expert_split(const Division& division) const {
 }
 
 template <class Sink>
-void Footprint::visit_experts(const Division& division, const DeviceShare& share, Sink&& sink) const {
+void Footprint::visit_experts(const Division& division, const DeviceShare& share,
+                              Sink&& sink) const {
     std::vector<std::uint64_t> room(model_.hyper.n_layers, model_.hyper.n_experts);
     std::vector<std::uint64_t> here(model_.hyper.n_layers);
     spread(share.experts, share.layer_first, share.layer_last, room, here);
     std::map<std::uint64_t, std::uint64_t> streamed;  // slot bytes -> experts elsewhere
     for (std::uint32_t layer = share.layer_first; layer < share.layer_last; ++layer) {
         if (here[layer] != 0)
-            sink(array(RegionKind::layer_experts, slot_bytes_[layer], here[layer], signed_layer(layer)));
+            sink(array(RegionKind::layer_experts, slot_bytes_[layer], here[layer],
+                       signed_layer(layer)));
         if (here[layer] != room[layer]) streamed[slot_bytes_[layer]] += room[layer] - here[layer];
     }
     const std::uint64_t floor_slots = expert_floor_slots(model_.hyper, division.grant.drafts);
@@ -160,8 +170,8 @@ void Footprint::visit_kv(const Grant& grant, std::uint32_t layer, Sink&& sink) c
     const Hyperparameters& hyper = model_.hyper;
     const std::uint32_t ratio = hyper.compress_ratios[layer];
     const auto rows_region = [&](RegionKind kind, std::uint64_t rows) {
-        sink(array(kind, kv_rows_bytes(grant.kv_format, rows, hyper.head_dim, hyper.rope_dim), grant.sessions,
-                   signed_layer(layer)));
+        sink(array(kind, kv_rows_bytes(grant.kv_format, rows, hyper.head_dim, hyper.rope_dim),
+                   grant.sessions, signed_layer(layer)));
     };
     rows_region(RegionKind::kv_window, window_ring_rows(hyper, grant));
     if (ratio == 0) return;
@@ -169,9 +179,10 @@ void Footprint::visit_kv(const Grant& grant, std::uint32_t layer, Sink&& sink) c
     sink(array(RegionKind::kv_state, compressor_state_bytes(ratio, hyper.head_dim), grant.sessions,
                signed_layer(layer)));
     if (ratio != 4) return;
-    sink(array(RegionKind::kv_index,
-               indexer_rows_bytes(grant.kv_format, compressed_rows(grant, ratio), hyper.indexer_head_dim),
-               grant.sessions, signed_layer(layer)));
+    sink(array(
+        RegionKind::kv_index,
+        indexer_rows_bytes(grant.kv_format, compressed_rows(grant, ratio), hyper.indexer_head_dim),
+        grant.sessions, signed_layer(layer)));
     sink(array(RegionKind::kv_index_state, compressor_state_bytes(ratio, hyper.indexer_head_dim),
                grant.sessions, signed_layer(layer)));
 }
@@ -182,10 +193,11 @@ void Footprint::visit_mtp(const Grant& grant, Sink&& sink) const {
     sink(plain(RegionKind::mtp_dense, mtp_dense_bytes_));
     sink(array(RegionKind::mtp_experts, mtp_slot_bytes_, hyper.n_experts, 0));
     sink(array(RegionKind::mtp_window,
-               kv_rows_bytes(grant.kv_format, window_ring_rows(hyper, grant), hyper.head_dim, hyper.rope_dim),
+               kv_rows_bytes(grant.kv_format, window_ring_rows(hyper, grant), hyper.head_dim,
+                             hyper.rope_dim),
                grant.sessions));
-    sink(array(RegionKind::mtp_hidden, std::uint64_t{hyper.n_streams} * hyper.hidden_size * sizeof(float),
-               grant.sessions));
+    sink(array(RegionKind::mtp_hidden,
+               std::uint64_t{hyper.n_streams} * hyper.hidden_size * sizeof(float), grant.sessions));
 }
 
 template <class Sink>
@@ -202,7 +214,8 @@ void Footprint::visit_device(const Division& division, std::size_t device, Sink&
     for (std::uint32_t layer = share.layer_first; layer < share.layer_last; ++layer) {
         if (layer < grant.dense_streamed_layers)
             streamed_bytes_max = std::max(streamed_bytes_max, dense_bytes_[layer]);
-        else sink(plain(RegionKind::layer_dense, dense_bytes_[layer], signed_layer(layer)));
+        else
+            sink(plain(RegionKind::layer_dense, dense_bytes_[layer], signed_layer(layer)));
     }
     if (last) {
         sink(plain(RegionKind::head_dense, head_dense_bytes_));
@@ -214,11 +227,14 @@ void Footprint::visit_device(const Division& division, std::size_t device, Sink&
     if (last && grant.mtp) visit_mtp(grant, sink);
 
     std::uint64_t fp16_left = share.fp16_tensors;
-    for (std::uint32_t layer = share.layer_first; layer < share.layer_last && fp16_left > 0; ++layer) {
-        const auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(fp16_left, fp16_[layer].size()));
+    for (std::uint32_t layer = share.layer_first; layer < share.layer_last && fp16_left > 0;
+         ++layer) {
+        const auto count =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(fp16_left, fp16_[layer].size()));
         fp16_left -= count;
         std::uint64_t bytes = 0;
-        for (std::uint32_t index = 0; index < count; ++index) bytes += fp16_[layer][index].size_bytes;
+        for (std::uint32_t index = 0; index < count; ++index)
+            bytes += fp16_[layer][index].size_bytes;
         if (count == 0) continue;
         RegionSpec spec = plain(RegionKind::layer_fp16, bytes, signed_layer(layer));
         spec.tensor_count = count;
@@ -229,11 +245,13 @@ void Footprint::visit_device(const Division& division, std::size_t device, Sink&
     if (facts.gemm_workspace_bytes != 0)
         sink(plain(RegionKind::gemm_workspace, facts.gemm_workspace_bytes));
     if (last)
-        sink(array(RegionKind::logits, (1 + grant.drafts) * hyper.vocab_size * sizeof(float), grant.sessions));
+        sink(array(RegionKind::logits, (1 + grant.drafts) * hyper.vocab_size * sizeof(float),
+                   grant.sessions));
     if (streamed_bytes_max != 0) sink(plain(RegionKind::staging_dense, streamed_bytes_max));
     if (last && grant.head_streamed) {
         const Tensor& output = *model_.find(TensorRole::output);
-        sink(plain(RegionKind::staging_head, output.size_bytes / output.dims[1] * head_tile_rows(model_)));
+        sink(plain(RegionKind::staging_head,
+                   output.size_bytes / output.dims[1] * head_tile_rows(model_)));
     }
     if (!first)
         sink(plain(RegionKind::staging_peer,
@@ -253,19 +271,21 @@ void Footprint::visit_host(const Division& division, Sink&& sink) const {
     for (std::uint32_t layer = 0; layer < grant.dense_streamed_layers; ++layer)
         sink(plain(RegionKind::layer_dense, dense_bytes_[layer], signed_layer(layer)));
     if (grant.head_streamed) sink(plain(RegionKind::head_output, head_output_bytes_));
-    if (is_gpu && !machine_.unified_memory) sink(plain(RegionKind::staging_ring, kStagingRingBytes));
+    if (is_gpu && !machine_.unified_memory)
+        sink(plain(RegionKind::staging_ring, kStagingRingBytes));
     if (division.host_experts == 0) return;
     const ExpertSplit split = expert_split(division);
     for (std::uint32_t layer = 0; layer < hyper.n_layers; ++layer) {
         if (split.host[layer] == 0) continue;
-        RegionSpec spec =
-            array(RegionKind::layer_experts, slot_bytes_[layer], split.host[layer], signed_layer(layer));
+        RegionSpec spec = array(RegionKind::layer_experts, slot_bytes_[layer], split.host[layer],
+                                signed_layer(layer));
         spec.expert_first = static_cast<std::uint32_t>(split.device[layer]);
         sink(spec);
     }
 }
 
-std::vector<RegionSpec> Footprint::device_regions(const Division& division, std::size_t device) const {
+std::vector<RegionSpec> Footprint::device_regions(const Division& division,
+                                                  std::size_t device) const {
     std::vector<RegionSpec> out;
     visit_device(division, device, [&](const RegionSpec& spec) { out.push_back(spec); });
     return out;
@@ -310,8 +330,8 @@ const Footprint::PackedSchedule& Footprint::packed_schedule(const Division& divi
     const Grant& grant = division.grant;
     const DeviceShare& share = division.devices[device];
     const bool stages_embedding = grant.embedding_on_host && !machine_.is_cpu();
-    const ShapeKey key{grant.chunk_tokens, grant.drafts, grant.mtp, stages_embedding, grant.precise,
-                       device, share.layer_first, share.layer_last};
+    const ShapeKey key{grant.chunk_tokens, grant.drafts, grant.mtp,         stages_embedding,
+                       grant.precise,      device,       share.layer_first, share.layer_last};
     if (const auto at = packed_.find(key); at != packed_.end()) return at->second;
     const ScheduleShape shape{.tokens = std::max(grant.chunk_tokens, 1 + grant.drafts),
                               .logits_rows = 1 + grant.drafts,

@@ -8,8 +8,8 @@
 namespace plimsoll {
 namespace {
 
-/// Contexts are granted in steps of this many tokens: fine enough to waste little, and a multiple of both
-/// compress ratios, so that every step adds whole rows.
+/// Contexts are granted in steps of this many tokens: fine enough to waste little, and a multiple
+/// of both compress ratios, so that every step adds whole rows.
 constexpr std::uint64_t kContextStepTokens = 256;
 
 /// The largest value in [low, high] for which `fits` holds, where it holds for low and is monotone.
@@ -17,8 +17,10 @@ template <class Fits>
 std::uint64_t largest(std::uint64_t low, std::uint64_t high, Fits&& fits) {
     while (low < high) {
         const std::uint64_t middle = low + (high - low + 1) / 2;
-        if (fits(middle)) low = middle;
-        else high = middle - 1;
+        if (fits(middle))
+            low = middle;
+        else
+            high = middle - 1;
     }
     return low;
 }
@@ -38,9 +40,14 @@ bool is_required(const Setting<Wish>& wish) { return wish.value == Wish::require
 class Climber {
 public:
     Climber(const Footprint& footprint, const Request& request, const Budgets& budgets)
-        : footprint_(footprint), request_(request), budgets_(budgets), hyper_(footprint.model().hyper) {
-        if (is_required(request.prefill_chunk_wish)) levels_ = {request.prefill_chunk.value.target};
-        else levels_ = chunk_levels(request.prefill_chunk.value);
+        : footprint_(footprint),
+          request_(request),
+          budgets_(budgets),
+          hyper_(footprint.model().hyper) {
+        if (is_required(request.prefill_chunk_wish))
+            levels_ = {request.prefill_chunk.value.target};
+        else
+            levels_ = chunk_levels(request.prefill_chunk.value);
     }
 
     Climb run(const std::vector<DeviceShare>& shares) {
@@ -64,7 +71,8 @@ private:
     std::vector<std::uint64_t> levels_;
     Division now_;
 
-    /// Everything given up that may be. What is given to the host is limited by what the host can hold.
+    /// Everything given up that may be. What is given to the host is limited by what the host can
+    /// hold.
     [[nodiscard]] Division floor_division(const std::vector<DeviceShare>& shares) const {
         Division floor{.devices = shares};
         Grant& grant = floor.grant;
@@ -92,12 +100,16 @@ private:
     /// Embedding, output head, then dense layers: whatever of these the host has room for.
     void give_to_host(Division& division) const {
         Grant& grant = division.grant;
-        const auto host_fits = [&] { return footprint_.host_bytes(division) <= budgets_.host_bytes; };
+        const auto host_fits = [&] {
+            return footprint_.host_bytes(division) <= budgets_.host_bytes;
+        };
         const bool embedding_stays =
             request_.embedding.value == Placement::device && is_required(request_.embedding_wish);
         grant.embedding_on_host = !embedding_stays;
-        // A user who wants the embedding on the host gets a refusal, not a silent move, where it has no room.
-        if (!host_fits() && request_.embedding.value != Placement::host) grant.embedding_on_host = false;
+        // A user who wants the embedding on the host gets a refusal, not a silent move, where it
+        // has no room.
+        if (!host_fits() && request_.embedding.value != Placement::host)
+            grant.embedding_on_host = false;
         if (!request_.spill.value) return;
         grant.head_streamed = true;
         if (!host_fits()) {
@@ -120,7 +132,8 @@ private:
         const std::uint64_t host = host_capacity(division, total - wanted);
         std::uint64_t missing = total - wanted - host;
         for (DeviceShare& share : division.devices) {
-            const std::uint64_t more = std::min(missing, footprint_.experts_of(share) - share.experts);
+            const std::uint64_t more =
+                std::min(missing, footprint_.experts_of(share) - share.experts);
             share.experts += more;
             missing -= more;
         }
@@ -154,7 +167,8 @@ private:
         const auto& cap = request_.experts_device_max_bytes.value;
         if (cap && expert_bytes(division) > *cap) return false;
         for (std::size_t device = 0; device < division.devices.size(); ++device)
-            if (footprint_.device_bytes(division, device) > budgets_.device_bytes[device]) return false;
+            if (footprint_.device_bytes(division, device) > budgets_.device_bytes[device])
+                return false;
         return true;
     }
 
@@ -170,10 +184,13 @@ private:
         };
         for (std::size_t device = 0; device < out.division.devices.size(); ++device)
             consider(footprint_.machine().devices[device].name,
-                     footprint_.device_bytes(out.division, device), budgets_.device_room_bytes[device]);
-        consider("host", footprint_.host_bytes(out.division), static_cast<std::int64_t>(budgets_.host_bytes));
+                     footprint_.device_bytes(out.division, device),
+                     budgets_.device_room_bytes[device]);
+        consider("host", footprint_.host_bytes(out.division),
+                 static_cast<std::int64_t>(budgets_.host_bytes));
         if (const auto& cap = request_.experts_device_max_bytes.value)
-            consider("experts on devices", expert_bytes(out.division), static_cast<std::int64_t>(*cap));
+            consider("experts on devices", expert_bytes(out.division),
+                     static_cast<std::int64_t>(*cap));
         return out;
     }
 
@@ -247,15 +264,17 @@ private:
             for (DeviceShare& share : next.devices) share.experts = footprint_.experts_of(share);
         };
         if (try_change(all)) return;
-        // Experts will be streamed, and a larger chunk shares each of them among more tokens. While the target
-        // is out of reach no expert is taken back either: just above this budget it will be, at their expense,
-        // and more memory would mean fewer experts.
+        // Experts will be streamed, and a larger chunk shares each of them among more tokens. While
+        // the target is out of reach no expert is taken back either: just above this budget it will
+        // be, at their expense, and more memory would mean fewer experts.
         take_back_chunk(~0ull);
         const std::uint64_t chunk = now_.grant.chunk_tokens;
         if (chunk < levels_.back() && chunk >= std::min(kChunkTokensBase, levels_.back())) return;
         for (std::size_t device = 0; device < now_.devices.size(); ++device)
             raise(now_.devices[device].experts, footprint_.experts_of(now_.devices[device]),
-                  [&](Division& next, std::uint64_t experts) { next.devices[device].experts = experts; });
+                  [&](Division& next, std::uint64_t experts) {
+                      next.devices[device].experts = experts;
+                  });
     }
 
     void take_back_mtp() {
@@ -298,8 +317,9 @@ std::vector<std::uint32_t> proportional_cuts(const Footprint& footprint, const B
     double budget_so_far = 0;
     for (std::size_t device = 0; device + 1 < n_devices; ++device) {
         budget_so_far += static_cast<double>(budgets.device_bytes[device]);
-        const double share = budget_sum > 0 ? budget_so_far / budget_sum
-                                            : static_cast<double>(device + 1) / static_cast<double>(n_devices);
+        const double share = budget_sum > 0
+                                 ? budget_so_far / budget_sum
+                                 : static_cast<double>(device + 1) / static_cast<double>(n_devices);
         const auto cut = static_cast<std::uint32_t>(share * n_layers + 0.5);
         const std::uint32_t low = cuts.empty() ? 1 : cuts.back() + 1;
         const auto high = static_cast<std::uint32_t>(n_layers - (n_devices - 1 - device));
@@ -325,8 +345,8 @@ bool is_better(const Footprint& footprint, const Climb& a, const Climb& b) {
     return rank_of(footprint, a.division) > rank_of(footprint, b.division);
 }
 
-/// Two devices: every boundary is tried, so that more memory can only add choices. More devices: boundaries
-/// move one at a time from the proportional split while that helps.
+/// Two devices: every boundary is tried, so that more memory can only add choices. More devices:
+/// boundaries move one at a time from the proportional split while that helps.
 Climb best_split(const Footprint& footprint, const Budgets& budgets, Climber& climber) {
     const std::uint32_t n_layers = footprint.model().hyper.n_layers;
     std::vector<std::uint32_t> cuts = proportional_cuts(footprint, budgets);
@@ -362,14 +382,16 @@ Climb best_split(const Footprint& footprint, const Budgets& budgets, Climber& cl
 
 Climb climb(const Footprint& footprint, const Request& request, const Budgets& budgets) {
     Climber climber(footprint, request, budgets);
-    if (budgets.device_bytes.size() == 1) return climber.run(shares_of({}, footprint.model().hyper.n_layers));
+    if (budgets.device_bytes.size() == 1)
+        return climber.run(shares_of({}, footprint.model().hyper.n_layers));
     return best_split(footprint, budgets, climber);
 }
 
 Rank rank_of(const Footprint& footprint, const Division& division) {
     const Grant& grant = division.grant;
     std::uint64_t dense_bytes = grant.head_streamed ? 0 : 1;
-    for (std::uint32_t layer = grant.dense_streamed_layers; layer < footprint.model().hyper.n_layers; ++layer)
+    for (std::uint32_t layer = grant.dense_streamed_layers;
+         layer < footprint.model().hyper.n_layers; ++layer)
         dense_bytes += footprint.layer_dense_bytes(layer);
     std::uint64_t experts = 0;
     std::uint64_t fp16_bytes = 0;

@@ -25,8 +25,8 @@ void append(std::vector<TensorPlace>& places, const Tensor* tensor) {
     places.push_back({tensor, at});
 }
 
-/// Every tensor of `layer` except its routed experts, in role order. The draft head's own tensors belong to
-/// no layer and follow its layer's.
+/// Every tensor of `layer` except its routed experts, in role order. The draft head's own tensors
+/// belong to no layer and follow its layer's.
 void append_layer(std::vector<TensorPlace>& places, const Model& model, std::int32_t layer) {
     for (std::size_t index = 0; index < static_cast<std::size_t>(TensorRole::count); ++index) {
         const auto role = static_cast<TensorRole>(index);
@@ -58,7 +58,8 @@ std::vector<TensorPlace> dense_layout(const Model& model, RegionKind kind, std::
 
 std::uint64_t dense_bytes(const Model& model, RegionKind kind, std::int32_t layer) {
     const std::vector<TensorPlace> places = dense_layout(model, kind, layer);
-    return places.empty() ? 0 : places.back().offset_bytes + plane(places.back().tensor->size_bytes);
+    return places.empty() ? 0
+                          : places.back().offset_bytes + plane(places.back().tensor->size_bytes);
 }
 
 std::uint64_t fp16_tensor_bytes(const Tensor& tensor) {
@@ -68,10 +69,10 @@ std::uint64_t fp16_tensor_bytes(const Tensor& tensor) {
 }
 
 std::vector<TensorRole> fp16_candidates(const Model& model, std::int32_t layer) {
-    constexpr TensorRole kMatrices[] = {
-        TensorRole::attn_q_a,       TensorRole::attn_q_b,     TensorRole::attn_kv,
-        TensorRole::attn_output_a,  TensorRole::attn_output_b, TensorRole::ffn_gate_shexp,
-        TensorRole::ffn_up_shexp,   TensorRole::ffn_down_shexp};
+    constexpr TensorRole kMatrices[] = {TensorRole::attn_q_a,      TensorRole::attn_q_b,
+                                        TensorRole::attn_kv,       TensorRole::attn_output_a,
+                                        TensorRole::attn_output_b, TensorRole::ffn_gate_shexp,
+                                        TensorRole::ffn_up_shexp,  TensorRole::ffn_down_shexp};
     std::vector<TensorRole> roles;
     for (const TensorRole role : kMatrices) {
         const Tensor* tensor = model.find(role, layer);

@@ -12,7 +12,8 @@ namespace {
 constexpr double kRateMax = 1e18;
 constexpr std::size_t kDevicesMax = 64;
 
-Result<DeviceFacts> read_device(const YamlNode& node, const std::string& source, std::size_t index) {
+Result<DeviceFacts> read_device(const YamlNode& node, const std::string& source,
+                                std::size_t index) {
     DeviceFacts device;
     YamlReader reader(node, source, fmt::format("devices[{}]", index));
     reader.require("name").require("total_bytes").require("memory_bandwidth_bytes_per_s");
@@ -59,17 +60,20 @@ Result<MachineFacts> parse_machine(const std::string& text, const std::string& s
             if (!device) return device.error();
             const auto same = [&](const DeviceFacts& other) { return other.name == device->name; };
             if (std::any_of(machine.devices.begin(), machine.devices.end(), same))
-                return yaml_error(source, item.line, fmt::format("device '{}' is listed twice", device->name));
+                return yaml_error(source, item.line,
+                                  fmt::format("device '{}' is listed twice", device->name));
             machine.devices.push_back(std::move(*device));
         }
     }
     const Status host = read_rate(reader, "host", "memory_bandwidth_bytes_per_s",
                                   machine.host_memory_bandwidth_bytes_per_s);
     if (!host) return host.error();
-    const Status nvme = read_rate(reader, "nvme", "read_bytes_per_s", machine.nvme_read_bytes_per_s);
+    const Status nvme =
+        read_rate(reader, "nvme", "read_bytes_per_s", machine.nvme_read_bytes_per_s);
     if (!nvme) return nvme.error();
     if (const YamlNode* sources = reader.child("source"); sources != nullptr)
-        for (const auto& [figure, origin] : sources->entries) machine.sources[figure] = origin.scalar;
+        for (const auto& [figure, origin] : sources->entries)
+            machine.sources[figure] = origin.scalar;
     if (const Status done = reader.finish(); !done) return done.error();
     return machine;
 }

@@ -35,8 +35,8 @@ void read_bool(YamlReader& reader, std::string_view key, Setting<bool>& out) {
     if (first == second) out.set(first, Source::yaml);
 }
 
-void read_count(YamlReader& reader, std::string_view key, Setting<std::uint64_t>& out, std::uint64_t min,
-                std::uint64_t max) {
+void read_count(YamlReader& reader, std::string_view key, Setting<std::uint64_t>& out,
+                std::uint64_t min, std::uint64_t max) {
     constexpr std::uint64_t kAbsent = ~0ull;
     std::uint64_t value = kAbsent;
     reader.count(key, value, min, max);
@@ -58,7 +58,8 @@ void read_text(YamlReader& reader, std::string_view key, Setting<std::string>& o
 }
 
 /// `key: {tokens, min, mode}`.
-Status read_range(YamlReader& parent, std::string_view key, Setting<Range>& range, Setting<Wish>& wish) {
+Status read_range(YamlReader& parent, std::string_view key, Setting<Range>& range,
+                  Setting<Wish>& wish) {
     const YamlNode* node = parent.child(key);
     if (node == nullptr) return ok_status();
     YamlReader reader(*node, parent.source(), std::string(key));
@@ -67,7 +68,8 @@ Status read_range(YamlReader& parent, std::string_view key, Setting<Range>& rang
     reader.count("tokens", value.target, 1, kTokensMax).count("min", value.minimum, 1, kTokensMax);
     if (value.target != before.target) value.minimum = std::min(value.minimum, value.target);
     if (value.minimum > value.target)
-        reader.fail(node->line, fmt::format("{}: min {} is above tokens {}", key, value.minimum, value.target));
+        reader.fail(node->line,
+                    fmt::format("{}: min {} is above tokens {}", key, value.minimum, value.target));
     range.set(value, Source::yaml);
     read_choice(reader, "mode", wish, std::span(kWishNames).subspan(0));
     if (wish.value == Wish::off) reader.fail(node->line, fmt::format("{} cannot be off", key));
@@ -98,7 +100,8 @@ Status read_embedding(YamlReader& parent, Request& request) {
     YamlReader reader(*node, parent.source(), "embedding");
     read_choice(reader, "tier", request.embedding, kPlacementNames);
     read_choice(reader, "mode", request.embedding_wish, kWishNames);
-    if (request.embedding_wish.value == Wish::off) reader.fail(node->line, "embedding cannot be off");
+    if (request.embedding_wish.value == Wish::off)
+        reader.fail(node->line, "embedding cannot be off");
     return reader.finish();
 }
 
@@ -133,8 +136,8 @@ Status read_features(YamlReader& parent, Request& request) {
     for (const Status& status :
          {read_range(reader, "context", request.context, request.context_wish),
           read_range(reader, "prefill_chunk", request.prefill_chunk, request.prefill_chunk_wish),
-          read_mtp(reader, request), read_fp16_cache(reader, request), read_embedding(reader, request),
-          read_experts(reader, request)})
+          read_mtp(reader, request), read_fp16_cache(reader, request),
+          read_embedding(reader, request), read_experts(reader, request)})
         if (!status) return status;
     read_choice(reader, "kv_format", request.kv_format, kKvFormatNames);
     read_bool(reader, "rounding", request.rounding);
@@ -158,12 +161,14 @@ Status read_ladder(YamlReader& parent, Request& request) {
                                           fmt::join(kStepNames, ", ")));
         const auto step = static_cast<Step>(at - std::begin(kStepNames));
         if (std::find(steps.begin(), steps.end(), step) != steps.end())
-            return yaml_error(parent.source(), item.line, fmt::format("ladder step '{}' is listed twice", item.scalar));
+            return yaml_error(parent.source(), item.line,
+                              fmt::format("ladder step '{}' is listed twice", item.scalar));
         steps.push_back(step);
     }
     if (steps.size() != kStepCount)
         return yaml_error(parent.source(), node->line,
-                          fmt::format("ladder must list all {} steps: {}", kStepCount, fmt::join(kStepNames, ", ")));
+                          fmt::format("ladder must list all {} steps: {}", kStepCount,
+                                      fmt::join(kStepNames, ", ")));
     request.ladder.set(std::move(steps), Source::yaml);
     return ok_status();
 }
@@ -193,9 +198,11 @@ Status read_sampling(YamlReader& parent, SamplingDefaults& sampling) {
 Result<std::uint64_t> parse_tokens(std::string_view feature, std::string_view text) {
     std::uint64_t value = 0;
     const auto [at, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (problem != std::errc{} || at != text.data() + text.size() || value == 0 || value > kTokensMax)
-        return Error{ErrorKind::usage, fmt::format("--require {}={}: must be a whole number from 1 to {}",
-                                                   feature, text, kTokensMax)};
+    if (problem != std::errc{} || at != text.data() + text.size() || value == 0 ||
+        value > kTokensMax)
+        return Error{ErrorKind::usage,
+                     fmt::format("--require {}={}: must be a whole number from 1 to {}", feature,
+                                 text, kTokensMax)};
     return value;
 }
 
@@ -213,13 +220,17 @@ Status require_range(Setting<Range>& range, Setting<Wish>& wish, std::string_vie
     return ok_status();
 }
 
-Status require_placement(Setting<Placement>& placement, Setting<Wish>& wish, std::string_view feature,
-                         std::string_view value) {
-    Placement wanted = placement.value == Placement::automatic ? Placement::device : placement.value;
-    if (value == "device") wanted = Placement::device;
-    else if (value == "host") wanted = Placement::host;
+Status require_placement(Setting<Placement>& placement, Setting<Wish>& wish,
+                         std::string_view feature, std::string_view value) {
+    Placement wanted =
+        placement.value == Placement::automatic ? Placement::device : placement.value;
+    if (value == "device")
+        wanted = Placement::device;
+    else if (value == "host")
+        wanted = Placement::host;
     else if (!value.empty())
-        return Error{ErrorKind::usage, fmt::format("--require {}={}: must be device or host", feature, value)};
+        return Error{ErrorKind::usage,
+                     fmt::format("--require {}={}: must be device or host", feature, value)};
     placement.set(wanted, Source::cli);
     wish.set(Wish::require, Source::cli);
     return ok_status();
@@ -228,7 +239,8 @@ Status require_placement(Setting<Placement>& placement, Setting<Wish>& wish, std
 Status require_switch(Setting<Wish>& wish, std::string_view feature, std::string_view value,
                       std::string_view allowed) {
     if (!value.empty() && value != allowed)
-        return Error{ErrorKind::usage, fmt::format("--require {}={}: must be {}", feature, value, allowed)};
+        return Error{ErrorKind::usage,
+                     fmt::format("--require {}={}: must be {}", feature, value, allowed)};
     wish.set(Wish::require, Source::cli);
     return ok_status();
 }
@@ -237,7 +249,8 @@ Status require_switch(Setting<Wish>& wish, std::string_view feature, std::string
 
 std::vector<Step> default_ladder() {
     std::vector<Step> steps;
-    for (std::size_t index = 0; index < kStepCount; ++index) steps.push_back(static_cast<Step>(index));
+    for (std::size_t index = 0; index < kStepCount; ++index)
+        steps.push_back(static_cast<Step>(index));
     return steps;
 }
 
@@ -272,8 +285,8 @@ Result<Request> apply_profile(Request request, const std::string& text, const st
     read_text(reader, "mtp_model", request.mtp_model);
     read_text(reader, "device", request.device);
     for (const Status& status :
-         {read_memory(reader, request), read_features(reader, request), read_ladder(reader, request),
-          read_sampling(reader, request.sampling), reader.finish()})
+         {read_memory(reader, request), read_features(reader, request),
+          read_ladder(reader, request), read_sampling(reader, request.sampling), reader.finish()})
         if (!status) return status.error();
     return request;
 }
@@ -284,7 +297,8 @@ Status apply_require(Request& request, std::string_view text) {
     const std::string_view value = equals == std::string_view::npos ? "" : text.substr(equals + 1);
     if (equals != std::string_view::npos && value.empty())
         return Error{ErrorKind::usage, fmt::format("--require {}: nothing after '='", text)};
-    if (feature == "context") return require_range(request.context, request.context_wish, feature, value);
+    if (feature == "context")
+        return require_range(request.context, request.context_wish, feature, value);
     if (feature == "prefill_chunk")
         return require_range(request.prefill_chunk, request.prefill_chunk_wish, feature, value);
     if (feature == "mtp") return require_switch(request.mtp, feature, value, "on");
@@ -293,22 +307,26 @@ Status apply_require(Request& request, std::string_view text) {
         return require_placement(request.embedding, request.embedding_wish, feature, value);
     if (feature == "experts")
         return require_placement(request.experts, request.experts_wish, feature, value);
-    return Error{ErrorKind::usage,
-                 fmt::format("--require {}: unknown feature '{}' (known: context, prefill_chunk, mtp, "
-                             "fp16_cache, embedding, experts)", text, feature)};
+    return Error{
+        ErrorKind::usage,
+        fmt::format("--require {}: unknown feature '{}' (known: context, prefill_chunk, mtp, "
+                    "fp16_cache, embedding, experts)",
+                    text, feature)};
 }
 
 Status check_request(const Request& request) {
-    const auto refuse = [](std::string message) { return Status(Error{ErrorKind::usage, std::move(message)}); };
-    const bool packed_asked =
-        request.kv_format.source != Source::by_default && request.kv_format.value == KvFormat::packed;
+    const auto refuse = [](std::string message) {
+        return Status(Error{ErrorKind::usage, std::move(message)});
+    };
+    const bool packed_asked = request.kv_format.source != Source::by_default &&
+                              request.kv_format.value == KvFormat::packed;
     if (packed_asked && !request.rounding.value)
         return refuse("kv_format packed needs cache rounding, and rounding is off");
     if (packed_asked && request.precise.value)
         return refuse("kv_format packed and precise (float32 rows) exclude each other");
     if (request.context.value.minimum > request.context.value.target)
-        return refuse(fmt::format("context minimum {} is above its target {}", request.context.value.minimum,
-                                  request.context.value.target));
+        return refuse(fmt::format("context minimum {} is above its target {}",
+                                  request.context.value.minimum, request.context.value.target));
     if (request.experts.value == Placement::device && request.experts_wish.value == Wish::require &&
         request.experts_device_max_bytes.value)
         return refuse("experts are required on the device and capped there at the same time");

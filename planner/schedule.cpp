@@ -14,28 +14,85 @@ namespace {
 constexpr std::uint64_t kFloatBytes = 4;
 constexpr std::uint64_t kIdBytes = 4;
 
-constexpr std::string_view kBufferRoleNames[] = {
-    "token_ids", "embedding_rows", "streams", "attn_in", "attn_in_q8", "attn_in_q8k",
-    "hc_coefficients", "q_lora", "q_lora_q8", "q_lora_q8k", "kv_rows", "compressor_kv",
-    "compressor_gate", "indexer_kv", "indexer_gate", "indexer_q", "indexer_weights",
-    "indexer_scores", "selected", "selected_count", "q", "attn_out_q8", "attn_out_q8k", "attn_low",
-    "attn_low_q8", "attn_low_q8k", "sublayer_out", "ffn_in", "ffn_in_q8", "ffn_in_q8k",
-    "router_logits", "expert_ids", "expert_weights", "expert_offsets", "expert_assignments",
-    "expert_mid", "shared_mid", "head_in", "head_in_q8", "head_in_q8k", "mtp_streams", "mtp_norms"};
+constexpr std::string_view kBufferRoleNames[] = {"token_ids",
+                                                 "embedding_rows",
+                                                 "streams",
+                                                 "attn_in",
+                                                 "attn_in_q8",
+                                                 "attn_in_q8k",
+                                                 "hc_coefficients",
+                                                 "q_lora",
+                                                 "q_lora_q8",
+                                                 "q_lora_q8k",
+                                                 "kv_rows",
+                                                 "compressor_kv",
+                                                 "compressor_gate",
+                                                 "indexer_kv",
+                                                 "indexer_gate",
+                                                 "indexer_q",
+                                                 "indexer_weights",
+                                                 "indexer_scores",
+                                                 "selected",
+                                                 "selected_count",
+                                                 "q",
+                                                 "attn_out_q8",
+                                                 "attn_out_q8k",
+                                                 "attn_low",
+                                                 "attn_low_q8",
+                                                 "attn_low_q8k",
+                                                 "sublayer_out",
+                                                 "ffn_in",
+                                                 "ffn_in_q8",
+                                                 "ffn_in_q8k",
+                                                 "router_logits",
+                                                 "expert_ids",
+                                                 "expert_weights",
+                                                 "expert_offsets",
+                                                 "expert_assignments",
+                                                 "expert_mid",
+                                                 "shared_mid",
+                                                 "head_in",
+                                                 "head_in_q8",
+                                                 "head_in_q8k",
+                                                 "mtp_streams",
+                                                 "mtp_norms"};
 static_assert(std::size(kBufferRoleNames) == kBufferRoleCount);
 
-constexpr std::string_view kOpKindNames[] = {
-    "embed", "hc_attn", "quantize_attn_in", "q_a", "kv", "compressor", "compress",
-    "indexer_compressor", "indexer_compress", "indexer_query", "indexer_select", "quantize_q_lora",
-    "q_b", "attention", "append_window", "quantize_attn_out", "output_a", "quantize_attn_low",
-    "output_b", "hc_attn_merge", "hc_ffn", "router", "quantize_ffn_in", "experts", "shared_expert",
-    "hc_ffn_merge", "head_mix", "quantize_head_in", "head", "mtp_input"};
+constexpr std::string_view kOpKindNames[] = {"embed",
+                                             "hc_attn",
+                                             "quantize_attn_in",
+                                             "q_a",
+                                             "kv",
+                                             "compressor",
+                                             "compress",
+                                             "indexer_compressor",
+                                             "indexer_compress",
+                                             "indexer_query",
+                                             "indexer_select",
+                                             "quantize_q_lora",
+                                             "q_b",
+                                             "attention",
+                                             "append_window",
+                                             "quantize_attn_out",
+                                             "output_a",
+                                             "quantize_attn_low",
+                                             "output_b",
+                                             "hc_attn_merge",
+                                             "hc_ffn",
+                                             "router",
+                                             "quantize_ffn_in",
+                                             "experts",
+                                             "shared_expert",
+                                             "hc_ffn_merge",
+                                             "head_mix",
+                                             "quantize_head_in",
+                                             "head",
+                                             "mtp_input"};
 static_assert(std::size(kOpKindNames) == static_cast<std::size_t>(OpKind::count));
 
 constexpr std::string_view kPhaseKindNames[] = {"embed", "window_layer", "csa_layer", "hca_layer",
                                                 "head",  "mtp_input",    "mtp_layer", "mtp_head"};
 static_assert(std::size(kPhaseKindNames) == kPhaseKindCount);
-
 
 /// Builds the op list of one device and, from first and last use, the lifetime of every buffer.
 class Builder {
@@ -89,7 +146,8 @@ private:
         schedule_.phases[static_cast<std::size_t>(phase_)].last_op = index + 1;
     }
 
-    /// The residual and the ids are one buffer for the whole step; every other buffer belongs to its phase.
+    /// The residual and the ids are one buffer for the whole step; every other buffer belongs to
+    /// its phase.
     static bool spans_phases(BufferRole role) {
         return role == BufferRole::streams || role == BufferRole::token_ids ||
                role == BufferRole::mtp_streams;
@@ -113,7 +171,8 @@ private:
         schedule_.buffers[static_cast<std::size_t>(here)].lifetime.last_op = index + 1;
     }
 
-    /// Largest quantised row that any layer of the phase needs for these weights, in blocks of 32 or 256.
+    /// Largest quantised row that any layer of the phase needs for these weights, in blocks of 32
+    /// or 256.
     [[nodiscard]] std::uint64_t quantized_bytes(std::initializer_list<TensorRole> weights,
                                                 std::uint64_t n, bool blocks_of_256) const {
         if (!shape_.quantized_activations) return 0;
@@ -123,7 +182,8 @@ private:
                 const Tensor* tensor = model.find(role, layer);
                 if (tensor == nullptr) continue;
                 const bool is_256 = info_of(tensor->type).block_elements == 256;
-                if (is_256 == blocks_of_256) bytes = std::max(bytes, quantized_row_bytes(tensor->type, n));
+                if (is_256 == blocks_of_256)
+                    bytes = std::max(bytes, quantized_row_bytes(tensor->type, n));
             }
         };
         if (phase_ == PhaseKind::mtp_layer) {
@@ -143,10 +203,12 @@ private:
         std::uint64_t bytes = 0;
         const auto consider = [&](const Model& model, std::int32_t layer) {
             if (const Tensor* tensor = model.find(down, layer))
-                bytes = std::max(bytes, expert_mid_bytes(n_assignments, hyper_.expert_ff_dim, tensor->type,
-                                                         shape_.quantized_activations));
+                bytes =
+                    std::max(bytes, expert_mid_bytes(n_assignments, hyper_.expert_ff_dim,
+                                                     tensor->type, shape_.quantized_activations));
         };
-        if (phase_ == PhaseKind::mtp_layer) consider(*mtp_, 0);
+        if (phase_ == PhaseKind::mtp_layer)
+            consider(*mtp_, 0);
         else
             for (std::uint32_t layer = shape_.layer_first; layer < shape_.layer_last; ++layer)
                 if (layer_phase(hyper_.compress_ratios[layer]) == phase_)
@@ -154,7 +216,9 @@ private:
         return bytes;
     }
 
-    [[nodiscard]] std::uint64_t compressor_lanes() const { return phase_ == PhaseKind::csa_layer ? 2 : 1; }
+    [[nodiscard]] std::uint64_t compressor_lanes() const {
+        return phase_ == PhaseKind::csa_layer ? 2 : 1;
+    }
 
     [[nodiscard]] std::uint64_t bytes_of(BufferRole role) const {
         using R = BufferRole;
@@ -166,17 +230,25 @@ private:
         const std::uint64_t low_width = std::uint64_t{h.n_output_groups} * h.output_lora_rank;
         const std::uint64_t streams_row = h.n_streams * hidden;
         const std::uint64_t assignments = tokens * h.n_experts_used;
-        const auto floats = [&](std::uint64_t per_token) { return tokens * per_token * kFloatBytes; };
+        const auto floats = [&](std::uint64_t per_token) {
+            return tokens * per_token * kFloatBytes;
+        };
         const auto q = [&](std::initializer_list<W> weights, std::uint64_t n, bool of_256,
-                           std::uint64_t rows) { return rows * quantized_bytes(weights, n, of_256); };
-        const auto attn_q = [&](bool of_256) { return q({W::attn_q_a, W::attn_kv}, hidden, of_256, tokens); };
+                           std::uint64_t rows) {
+            return rows * quantized_bytes(weights, n, of_256);
+        };
+        const auto attn_q = [&](bool of_256) {
+            return q({W::attn_q_a, W::attn_kv}, hidden, of_256, tokens);
+        };
         const auto ffn_q = [&](bool of_256) {
-            return q({W::ffn_gate_exps, W::ffn_gate_shexp, W::ffn_up_shexp}, hidden, of_256, tokens);
+            return q({W::ffn_gate_exps, W::ffn_gate_shexp, W::ffn_up_shexp}, hidden, of_256,
+                     tokens);
         };
         switch (role) {
             case R::token_ids: return tokens * kIdBytes;
             case R::embedding_rows: return shape_.embedding_on_host ? tokens * hidden * 2 : 0;
-            case R::streams: return (tokens + (mtp_ != nullptr ? 1 : 0)) * streams_row * kFloatBytes;
+            case R::streams:
+                return (tokens + (mtp_ != nullptr ? 1 : 0)) * streams_row * kFloatBytes;
             case R::mtp_streams: return floats(streams_row);
             case R::mtp_norms: return floats((1 + h.n_streams) * hidden);
             case R::attn_in:
@@ -229,7 +301,8 @@ private:
 
     void embed() {
         begin(PhaseKind::embed);
-        op(OpKind::embed, {BufferRole::token_ids, BufferRole::embedding_rows}, {BufferRole::streams});
+        op(OpKind::embed, {BufferRole::token_ids, BufferRole::embedding_rows},
+           {BufferRole::streams});
     }
 
     void layer(std::uint32_t ratio) {
@@ -258,14 +331,17 @@ private:
         quantize(OpKind::quantize_q_lora, R::q_lora, R::q_lora_q8, R::q_lora_q8k);
         op(OpKind::q_b, {R::q_lora, R::q_lora_q8, R::q_lora_q8k}, {R::q});
         std::vector<BufferRole> attention_reads = {R::q, R::kv_rows};
-        if (ratio == 4) attention_reads.insert(attention_reads.end(), {R::selected, R::selected_count});
+        if (ratio == 4)
+            attention_reads.insert(attention_reads.end(), {R::selected, R::selected_count});
         op(OpKind::attention, std::move(attention_reads), {R::q});
         op(OpKind::append_window, {R::kv_rows}, {});
         quantize(OpKind::quantize_attn_out, R::q, R::attn_out_q8, R::attn_out_q8k);
         // Once quantised the float32 rows are dead, so they are no input of the product.
         const bool quantized = bytes_of(R::attn_out_q8) + bytes_of(R::attn_out_q8k) != 0;
-        if (quantized) op(OpKind::output_a, {R::attn_out_q8, R::attn_out_q8k}, {R::attn_low});
-        else op(OpKind::output_a, {R::q}, {R::attn_low});
+        if (quantized)
+            op(OpKind::output_a, {R::attn_out_q8, R::attn_out_q8k}, {R::attn_low});
+        else
+            op(OpKind::output_a, {R::q}, {R::attn_low});
         quantize(OpKind::quantize_attn_low, R::attn_low, R::attn_low_q8, R::attn_low_q8k);
         op(OpKind::output_b, {R::attn_low, R::attn_low_q8, R::attn_low_q8k}, {R::sublayer_out});
         op(OpKind::hc_attn_merge, {R::sublayer_out, R::hc_coefficients, streams}, {streams});
@@ -275,11 +351,12 @@ private:
         using R = BufferRole;
         op(OpKind::hc_ffn, {streams}, {R::ffn_in, R::hc_coefficients});
         op(OpKind::router, {R::ffn_in, R::token_ids},
-           {R::router_logits, R::expert_ids, R::expert_weights, R::expert_offsets, R::expert_assignments});
+           {R::router_logits, R::expert_ids, R::expert_weights, R::expert_offsets,
+            R::expert_assignments});
         quantize(OpKind::quantize_ffn_in, R::ffn_in, R::ffn_in_q8, R::ffn_in_q8k);
         op(OpKind::experts,
-           {R::ffn_in, R::ffn_in_q8, R::ffn_in_q8k, R::expert_ids, R::expert_weights, R::expert_offsets,
-            R::expert_assignments},
+           {R::ffn_in, R::ffn_in_q8, R::ffn_in_q8k, R::expert_ids, R::expert_weights,
+            R::expert_offsets, R::expert_assignments},
            {R::sublayer_out, R::expert_mid});
         op(OpKind::shared_expert, {R::ffn_in, R::ffn_in_q8, R::ffn_in_q8k, R::sublayer_out},
            {R::sublayer_out, R::shared_mid});
@@ -333,7 +410,7 @@ std::uint64_t indexer_scores_bytes(std::uint64_t tokens, std::uint64_t top_k) {
     constexpr std::uint64_t kTokensAtOnce = 64;
     constexpr std::uint64_t kRowTile = 1024;
     const std::uint64_t rows = std::min(tokens, kTokensAtOnce);
-    return rows * (kRowTile * kFloatBytes + top_k * (kFloatBytes + kIdBytes));
+    return rows * (kRowTile + top_k) * kFloatBytes;
 }
 
 Schedule build_schedule(const Model& model, const Model* mtp, const ScheduleShape& shape) {

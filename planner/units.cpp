@@ -14,11 +14,16 @@ struct Unit {
 };
 
 constexpr std::array kUnits = {
-    Unit{"", 1},           Unit{"b", 1},
-    Unit{"kib", kKiB},     Unit{"mib", kMiB},
-    Unit{"gib", kGiB},     Unit{"tib", kGiB << 10},
-    Unit{"kb", 1'000},     Unit{"mb", 1'000'000},
-    Unit{"gb", 1'000'000'000}, Unit{"tb", 1'000'000'000'000},
+    Unit{"", 1},
+    Unit{"b", 1},
+    Unit{"kib", kKiB},
+    Unit{"mib", kMiB},
+    Unit{"gib", kGiB},
+    Unit{"tib", kGiB << 10},
+    Unit{"kb", 1'000},
+    Unit{"mb", 1'000'000},
+    Unit{"gb", 1'000'000'000},
+    Unit{"tb", 1'000'000'000'000},
 };
 
 Error bad_size(std::string_view text, std::string_view why) {
@@ -38,8 +43,8 @@ Result<std::uint64_t> parse_size(std::string_view text) {
     };
     for (; is_digit(at); ++at, any_digit = true) {
         const auto tens = checked_mul(whole, 10);
-        const auto next = tens ? checked_add(*tens, static_cast<std::uint64_t>(text[at] - '0'))
-                               : std::nullopt;
+        const auto next =
+            tens ? checked_add(*tens, static_cast<std::uint64_t>(text[at] - '0')) : std::nullopt;
         if (!next || *next >= kLimit) return bad_size(text, "too large");
         whole = *next;
     }

@@ -46,10 +46,13 @@ public:
                   const std::string& value) override {
         refuse_anchor(mark, anchor);
         const bool quoted = tag == "!";
-        if (!quoted && !tag.empty() && tag != "?") throw Stop{line_of(mark), "tags are not allowed"};
+        if (!quoted && !tag.empty() && tag != "?")
+            throw Stop{line_of(mark), "tags are not allowed"};
         const bool is_null = !quoted && (value.empty() || value == "~" || value == "null");
         add(YamlNode{.kind = is_null ? YamlNode::Kind::null : YamlNode::Kind::scalar,
-                     .quoted = quoted, .line = line_of(mark), .scalar = value});
+                     .quoted = quoted,
+                     .line = line_of(mark),
+                     .scalar = value});
     }
     void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
                          YAML::EmitterStyle::value) override {
@@ -98,7 +101,8 @@ private:
         if (top.node.kind == YamlNode::Kind::sequence) {
             top.node.items.push_back(std::move(node));
         } else if (!top.has_key) {
-            if (node.kind != YamlNode::Kind::scalar) throw Stop{node.line, "a key must be plain text"};
+            if (node.kind != YamlNode::Kind::scalar)
+                throw Stop{node.line, "a key must be plain text"};
             if (top.node.find(node.scalar) != nullptr)
                 throw Stop{node.line, fmt::format("key '{}' is given twice", node.scalar)};
             top.key = std::move(node.scalar);
@@ -135,13 +139,16 @@ Error yaml_error(const std::string& source, std::uint32_t line, std::string mess
 
 Result<YamlNode> parse_yaml(std::string_view text, const std::string& source) {
     if (text.size() > kTextBytesMax)
-        return Error{ErrorKind::bad_file, fmt::format("{}: larger than {} bytes", source, kTextBytesMax)};
-    // yaml-cpp accepts some tabs as indentation and mistakes others; a plain rule with a line helps more.
+        return Error{ErrorKind::bad_file,
+                     fmt::format("{}: larger than {} bytes", source, kTextBytesMax)};
+    // yaml-cpp accepts some tabs as indentation and mistakes others; a plain rule with a line helps
+    // more.
     std::uint32_t line = 1;
     bool at_indent = true;
     for (const char c : text) {
         if (c == '\0') return yaml_error(source, line, "a zero byte is not text");
-        if (c == '\t' && at_indent) return yaml_error(source, line, "indented with a tab; use spaces");
+        if (c == '\t' && at_indent)
+            return yaml_error(source, line, "indented with a tab; use spaces");
         if (c == '\n') ++line;
         at_indent = c == '\n' || (at_indent && c == ' ');
     }
@@ -161,13 +168,15 @@ Result<YamlNode> parse_yaml(std::string_view text, const std::string& source) {
     } catch (const std::exception& problem) {
         return yaml_error(source, 1, problem.what());
     }
-    if (builder.root.kind == YamlNode::Kind::null) return yaml_error(source, 1, "the file is empty");
+    if (builder.root.kind == YamlNode::Kind::null)
+        return yaml_error(source, 1, "the file is empty");
     return std::move(builder.root);
 }
 
 YamlReader::YamlReader(const YamlNode& node, std::string source, std::string what)
     : node_(node), source_(std::move(source)), what_(std::move(what)) {
-    if (node.kind != YamlNode::Kind::mapping) fail(node.line, fmt::format("{} must be a mapping", what_));
+    if (node.kind != YamlNode::Kind::mapping)
+        fail(node.line, fmt::format("{} must be a mapping", what_));
 }
 
 void YamlReader::fail(std::uint32_t line, std::string message) {
@@ -202,9 +211,13 @@ YamlReader& YamlReader::text(std::string_view key, std::string& out) {
 YamlReader& YamlReader::boolean(std::string_view key, bool& out) {
     const YamlNode* node = scalar_at(key);
     if (node == nullptr) return *this;
-    if (!node->quoted && (node->scalar == "true" || node->scalar == "on")) out = true;
-    else if (!node->quoted && (node->scalar == "false" || node->scalar == "off")) out = false;
-    else fail(node->line, fmt::format("{}.{} is '{}', must be true or false", what_, key, node->scalar));
+    if (!node->quoted && (node->scalar == "true" || node->scalar == "on"))
+        out = true;
+    else if (!node->quoted && (node->scalar == "false" || node->scalar == "off"))
+        out = false;
+    else
+        fail(node->line,
+             fmt::format("{}.{} is '{}', must be true or false", what_, key, node->scalar));
     return *this;
 }
 
@@ -214,9 +227,10 @@ YamlReader& YamlReader::count(std::string_view key, std::uint64_t& out, std::uin
     if (node == nullptr) return *this;
     std::uint64_t value = 0;
     if (!read_number(node->scalar, value) || value < min || value > max)
-        fail(node->line, fmt::format("{}.{} is '{}', must be a whole number from {} to {}", what_, key,
-                                     node->scalar, min, max));
-    else out = value;
+        fail(node->line, fmt::format("{}.{} is '{}', must be a whole number from {} to {}", what_,
+                                     key, node->scalar, min, max));
+    else
+        out = value;
     return *this;
 }
 
@@ -224,8 +238,10 @@ YamlReader& YamlReader::size(std::string_view key, std::uint64_t& out) {
     const YamlNode* node = scalar_at(key);
     if (node == nullptr) return *this;
     const Result<std::uint64_t> value = parse_size(node->scalar);
-    if (!value) fail(node->line, fmt::format("{}.{}: {}", what_, key, value.error().message));
-    else out = *value;
+    if (!value)
+        fail(node->line, fmt::format("{}.{}: {}", what_, key, value.error().message));
+    else
+        out = *value;
     return *this;
 }
 
@@ -236,7 +252,8 @@ YamlReader& YamlReader::real(std::string_view key, double& out, double min, doub
     if (!read_number(node->scalar, value) || !std::isfinite(value) || value < min || value > max)
         fail(node->line, fmt::format("{}.{} is '{}', must be a number from {} to {}", what_, key,
                                      node->scalar, min, max));
-    else out = value;
+    else
+        out = value;
     return *this;
 }
 
@@ -246,8 +263,10 @@ YamlReader& YamlReader::choice(std::string_view key, std::size_t& out,
     if (node == nullptr) return *this;
     const auto at = std::find(names.begin(), names.end(), node->scalar);
     if (at == names.end())
-        fail(node->line, fmt::format("{}.{} is '{}', must be one of {}", what_, key, node->scalar, join(names)));
-    else out = static_cast<std::size_t>(at - names.begin());
+        fail(node->line, fmt::format("{}.{} is '{}', must be one of {}", what_, key, node->scalar,
+                                     join(names)));
+    else
+        out = static_cast<std::size_t>(at - names.begin());
     return *this;
 }
 
@@ -256,26 +275,34 @@ Status YamlReader::finish() {
     for (const auto& [name, child_node] : node_.entries) {
         if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
         return yaml_error(source_, child_node.line,
-                          fmt::format("unknown key '{}' in {} (known: {})", name, what_, fmt::join(known_, ", ")));
+                          fmt::format("unknown key '{}' in {} (known: {})", name, what_,
+                                      fmt::join(known_, ", ")));
     }
     return ok_status();
 }
 
 std::string yaml_scalar(std::string_view text) {
     const auto plain = [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-               c == '-' || c == '.' || c == '/';
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               c == '_' || c == '-' || c == '.' || c == '/';
     };
-    const bool starts_plain = !text.empty() && ((text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z') || text[0] == '/');
+    const bool starts_plain =
+        !text.empty() && ((text[0] >= 'a' && text[0] <= 'z') ||
+                          (text[0] >= 'A' && text[0] <= 'Z') || text[0] == '/');
     constexpr std::string_view kReserved[] = {"null", "true", "false", "on", "off", "yes", "no"};
-    const bool reserved = std::find(std::begin(kReserved), std::end(kReserved), text) != std::end(kReserved);
-    if (starts_plain && !reserved && std::all_of(text.begin(), text.end(), plain)) return std::string(text);
+    const bool reserved =
+        std::find(std::begin(kReserved), std::end(kReserved), text) != std::end(kReserved);
+    if (starts_plain && !reserved && std::all_of(text.begin(), text.end(), plain))
+        return std::string(text);
     std::string out = "\"";
     for (const char c : text) {
         if (c == '"' || c == '\\') out += '\\';
-        if (c == '\n') out += "\\n";
-        else if (static_cast<unsigned char>(c) < 0x20) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-        else out += c;
+        if (c == '\n')
+            out += "\\n";
+        else if (static_cast<unsigned char>(c) < 0x20)
+            out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+        else
+            out += c;
     }
     return out + "\"";
 }
