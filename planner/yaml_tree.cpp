@@ -180,13 +180,17 @@ YamlReader::YamlReader(const YamlNode& node, std::string source, std::string wha
 }
 
 void YamlReader::fail(std::uint32_t line, std::string message) {
+    adopt(yaml_error(source_, line, std::move(message)));
+}
+
+void YamlReader::adopt(Error error) {
     if (failed_) return;
     failed_ = true;
-    error_ = yaml_error(source_, line, std::move(message));
+    error_ = std::move(error);
 }
 
 const YamlNode* YamlReader::child(std::string_view key) {
-    known_.emplace_back(key);
+    if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.emplace_back(key);
     return node_.find(key);
 }
 

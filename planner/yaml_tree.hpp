@@ -55,6 +55,10 @@ public:
 
     /// Records a problem found by the caller.
     void fail(std::uint32_t line, std::string message);
+    /// Records a problem of a child that was walked by a reader of its own.
+    void adopt(Error error);
+    /// Where the mapping starts.
+    [[nodiscard]] std::uint32_t line() const { return node_.line; }
     [[nodiscard]] bool failed() const { return failed_; }
     [[nodiscard]] const std::string& source() const { return source_; }
 
