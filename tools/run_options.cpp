@@ -4,7 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <limits>
+#include <string>
+#include <system_error>
 #include <utility>
 
 namespace plimsoll {
@@ -12,6 +15,21 @@ namespace {
 
 /// More than any machine has, and few enough that their stacks fit.
 constexpr std::uint32_t kThreadsMax = 1024;
+
+/// Whole numbers only: the parser itself would wrap -1 around and cut 1.5.
+CLI::Validator whole_number(std::uint64_t min, std::uint64_t max) {
+    const auto problem_of = [min, max](const std::string& text) {
+        std::uint64_t value = 0;
+        const char* end = text.data() + text.size();
+        const auto [at, failed] = std::from_chars(text.data(), end, value);
+        const bool ok = failed == std::errc() && at == end && value >= min && value <= max;
+        return ok ? std::string()
+                  : fmt::format("'{}' is not a whole number from {} to {}", text, min, max);
+    };
+    return CLI::Validator(problem_of, "", "");
+}
+
+constexpr std::uint64_t kCountMax = std::numeric_limits<std::uint64_t>::max();
 
 void add_prompt_options(CLI::App& command, RunOptions& options) {
     constexpr const char* kGroup = "Prompt";
@@ -52,23 +70,26 @@ void add_prompt_options(CLI::App& command, RunOptions& options) {
 void add_generation_options(CLI::App& command, RunOptions& options) {
     constexpr const char* kGroup = "Generation";
     SamplingDefaults& sampling = options.sampling;
-    const auto count = CLI::Range(std::uint64_t{1}, std::numeric_limits<std::uint64_t>::max());
     auto* max_tokens = command
                            .add_option("-n,--max-tokens", options.max_tokens,
                                        "Generate at most so many tokens (default: no limit)")
-                           ->check(count);
+                           ->check(whole_number(1, kCountMax));
     auto* greedy = command.add_flag("--greedy", options.greedy, "Always the most likely token");
     auto* temperature =
         command.add_option("--temp", sampling.temperature, "Temperature (default 1; 0 is greedy)");
-    auto* top_k = command.add_option("--top-k", sampling.top_k,
-                                     "Draw from the K most likely tokens (0: from all)");
+    auto* top_k = command
+                      .add_option("--top-k", sampling.top_k,
+                                  "Draw from the K most likely tokens (0: from all)")
+                      ->check(whole_number(0, kCountMax));
     auto* top_p = command.add_option("--top-p", sampling.top_p,
                                      "Draw from the fewest tokens that reach this share");
     auto* min_p =
         command.add_option("--min-p", sampling.min_p,
                            "Drop tokens less likely than this share of the most likely one");
-    auto* seed = command.add_option("--seed", sampling.seed,
-                                    "Seed of the generator (default: a new one each run)");
+    auto* seed = command
+                     .add_option("--seed", sampling.seed,
+                                 "Seed of the generator (default: a new one each run)")
+                     ->check(whole_number(0, kCountMax));
     auto* stop =
         command.add_option("--stop", options.stops, "End before this text appears (repeatable)")
             ->option_text("TEXT")
@@ -83,7 +104,7 @@ void add_generation_options(CLI::App& command, RunOptions& options) {
 void add_execution_options(CLI::App& command, RunOptions& options) {
     command
         .add_option("--threads", options.threads, "Threads to compute with (default: all cores)")
-        ->check(CLI::Range(std::uint32_t{1}, kThreadsMax));
+        ->check(whole_number(1, kThreadsMax));
     command.add_flag("--memory-report", options.memory_report,
                      "Planned and measured memory of each tier, at the end");
     command.add_flag("-v,--verbose", options.verbose, "Print the whole plan before loading");
