@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "planner/units.hpp"
+#include "tools/text_layout.hpp"
 
 namespace plimsoll {
 namespace {
@@ -21,9 +22,9 @@ std::string arena_line(const Arena& arena, std::uint64_t budget_bytes) {
 }
 
 std::string prediction_line(const Prediction& predicted) {
-    return fmt::format("about {:.3g} tokens/s, {:.3g} in prefill; decode waits for {}",
-                       predicted.decode_tokens_per_s, predicted.prefill_tokens_per_s,
-                       predicted.bound);
+    return fmt::format("about {} tokens/s, {} in prefill; bound by {}",
+                       format_rate(predicted.decode_tokens_per_s),
+                       format_rate(predicted.prefill_tokens_per_s), predicted.bound);
 }
 
 /// What a run that needs the missing tier could do instead.
