@@ -10,6 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include "runtime/stop.hpp"
+
 namespace plimsoll {
 namespace {
 
@@ -175,7 +177,10 @@ Status check_run_options(const RunOptions& options, PromptSource source) {
     if (options.logits_path && options.logits_path == options.mtp_logits_path) {
         return usage("--logits-out and --mtp-logits-out name the same file");
     }
-    return ok_status();
+    // What these refuse is better known before a model is loaded than after.
+    if (const auto stops = StopStrings::create(options.stops); !stops) return stops.error();
+    const auto sampler = Sampler::create(sampling_options(options, {}, 0), 1);
+    return sampler ? ok_status() : Status(sampler.error());
 }
 
 SamplingOptions sampling_options(const RunOptions& options, const SamplingDefaults& profile,

@@ -90,6 +90,16 @@ TEST(RunOptions, RefuseLogitsOfAConversation) {
     EXPECT_FALSE(check_run_options({.raw = true}, PromptSource::chat));
 }
 
+TEST(RunOptions, RefuseSamplingAndStopsOutOfRangeBeforeLoading) {
+    RunOptions options;
+    options.sampling.top_p = 1.5;
+    EXPECT_FALSE(check_run_options(options, PromptSource::argument));
+    options.sampling.top_p = 0.5;
+    EXPECT_TRUE(check_run_options(options, PromptSource::argument));
+    options.stops = {""};
+    EXPECT_FALSE(check_run_options(options, PromptSource::argument));
+}
+
 TEST(RunOptions, LetTheCommandLineBeatTheProfile) {
     const SamplingDefaults profile{.temperature = 0.7, .top_p = 0.9, .top_k = 50};
     RunOptions options;
