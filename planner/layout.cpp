@@ -25,8 +25,7 @@ void append(std::vector<TensorPlace>& places, const Tensor* tensor) {
     places.push_back({tensor, at});
 }
 
-/// Every tensor of `layer` except its routed experts, in role order. The draft head's own tensors
-/// belong to no layer and follow its layer's.
+/// Every tensor of `layer` except its routed experts, in role order.
 void append_layer(std::vector<TensorPlace>& places, const Model& model, std::int32_t layer) {
     for (std::size_t index = 0; index < static_cast<std::size_t>(TensorRole::count); ++index) {
         const auto role = static_cast<TensorRole>(index);
@@ -47,10 +46,7 @@ std::vector<TensorPlace> dense_layout(const Model& model, RegionKind kind, std::
             break;
         case RegionKind::head_output: append(places, model.find(TensorRole::output)); break;
         case RegionKind::embedding: append(places, model.find(TensorRole::token_embd)); break;
-        case RegionKind::mtp_dense:
-            append_layer(places, model, 0);
-            append_layer(places, model, kNoLayer);
-            break;
+        case RegionKind::mtp_dense: append_layer(places, model, 0); break;
         default: PLIMSOLL_CHECK(false, "not a region of dense tensors");
     }
     return places;

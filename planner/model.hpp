@@ -97,10 +97,15 @@ struct Model {
     std::uint64_t data_bytes = 0;          // its length, tensor padding included
     std::uint64_t file_bytes = 0;          // 0 where unknown (inventory)
     std::uint64_t fingerprint = 0;         // over hyperparameters and every tensor's name, type, dims
+    std::vector<std::string> notes;        // one line each, for people: what of the file is not used
+    std::vector<std::uint32_t> index;      // for `find`; `finish_model` fills it
 
     /// The tensor, or null where the model has none (an optional one, another layer kind).
     [[nodiscard]] const Tensor* find(TensorRole role, std::int32_t layer = kNoLayer) const;
 };
+
+/// Sets what follows from the rest, the fingerprint and the index: the last step of whoever makes a model.
+void finish_model(Model& model);
 
 /// One expert of one layer: three byte ranges of the file, and their sum as a slot holds them.
 struct ExpertSize {

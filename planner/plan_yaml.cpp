@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "planner/fnv.hpp"
 #include "planner/plan.hpp"
 #include "planner/plan_names.hpp"
 #include "planner/yaml_tree.hpp"
@@ -272,22 +273,13 @@ std::string plan_body(const Plan& plan) {
     return out;
 }
 
-std::uint64_t fnv1a(std::string_view text) {
-    std::uint64_t hash = 0xcbf29ce484222325ull;
-    for (const char c : text) {
-        hash ^= static_cast<unsigned char>(c);
-        hash *= 0x100000001b3ull;
-    }
-    return hash;
-}
-
 }  // namespace
 
-std::uint64_t plan_hash(const Plan& plan) { return fnv1a(plan_body(plan)); }
+std::uint64_t plan_hash(const Plan& plan) { return Fnv1a64().add(plan_body(plan)).value(); }
 
 std::string plan_to_yaml(const Plan& plan) {
     const std::string body = plan_body(plan);
-    return fmt::format("{}{}plan_hash: \"0x{:016x}\"\n", kHeader, body, fnv1a(body));
+    return fmt::format("{}{}plan_hash: \"0x{:016x}\"\n", kHeader, body, Fnv1a64().add(body).value());
 }
 
 }  // namespace plimsoll
