@@ -125,6 +125,9 @@ inline constexpr std::uint64_t kTensorAlignmentBytes = 256;
 /// GGUF name of a role in a layer: (attn_q_a, 3) -> "blk.3.attn_q_a.weight"; for mtp: "mtp.0.…".
 [[nodiscard]] std::string tensor_name(ModelKind kind, TensorRole role, std::int32_t layer);
 
+/// GGUF files without `general.alignment` align tensors to this, and those written by us have none.
+inline constexpr std::uint64_t kFileAlignmentBytes = 32;
+
 /// How each tensor is stored: a substring of the tensor's name and a type, first match wins, the key
 /// "default" last. The same form as in synthetic case files. Norms, sinks, biases, ape-free scale and base
 /// tensors are F32 whatever the recipe says.

@@ -14,9 +14,6 @@ namespace {
 using H = Hyperparameters;
 using Dims = std::vector<std::uint64_t>;
 
-/// GGUF files without `general.alignment` align tensors to this, and ours have none.
-constexpr std::uint64_t kFileAlignmentBytes = 32;
-
 std::uint64_t u(std::uint32_t value) { return value; }
 
 // Ratio-4 layers compress overlapping windows: two interleaved halves, twice the width.
