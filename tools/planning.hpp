@@ -1,0 +1,37 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/plan.hpp"
+#include "tools/planning_options.hpp"
+
+namespace plimsoll {
+
+/// All that a plan is made from, loaded.
+struct PlanInputs {
+    std::string config_dir;
+    Request request;
+    MachineFacts machine;
+    Model model;
+    std::optional<Model> mtp;
+
+    [[nodiscard]] const Model* mtp_or_null() const { return mtp ? &*mtp : nullptr; }
+};
+
+/// Reads the profile, the models' headers and the device's facts. An error is one line.
+[[nodiscard]] Result<PlanInputs> read_plan_inputs(const PlanningOptions& options);
+
+/// The plan of the inputs as they are, checked by `validate`.
+[[nodiscard]] Result<Plan> plan_of(const PlanInputs& inputs);
+
+/// A saved plan, checked by `validate`.
+[[nodiscard]] Result<Plan> load_plan(const std::string& path);
+
+/// Changes to the request of a plan that is not full (or reads experts from disk) which would lead
+/// to a better one, each tried, with the speed to expect. Empty for refusals, which carry their
+/// own.
+[[nodiscard]] std::vector<Suggestion> alternatives_to(const Plan& plan, const PlanInputs& inputs);
+
+}  // namespace plimsoll
