@@ -1,0 +1,156 @@
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cuda/device_facts.hpp"
+
+namespace plimsoll::kernels {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+/// Past any cache: 512 MiB to copy from and as many to copy to, where L2 is 126 MB on the largest
+/// GPU.
+constexpr std::uint64_t kCopyBytesMax = 512 * kMiB;
+constexpr std::uint64_t kPinnedBytesMax = 256 * kMiB;
+constexpr std::uint64_t kCopyBytesMin = kMiB;
+/// The best of several, since what else runs there can only slow a copy down.
+constexpr int kRepeats = 8;
+
+/// What a failed call means, in CUDA's words. Clears it, so that the next call does not report it
+/// again.
+std::string problem_of(cudaError_t status, const char* what) {
+    cudaGetLastError();
+    return std::string(what) + ": " + cudaGetErrorString(status);
+}
+
+/// Memory and events of one measurement, given back however it ends.
+class Buffers {
+public:
+    Buffers() = default;
+    Buffers(const Buffers&) = delete;
+    Buffers& operator=(const Buffers&) = delete;
+    ~Buffers() {
+        cudaFree(device_);
+        cudaFreeHost(host_);
+        if (start_ != nullptr) cudaEventDestroy(start_);
+        if (stop_ != nullptr) cudaEventDestroy(stop_);
+    }
+
+    /// Two halves of `copy_bytes` on the device and `pinned_bytes` on the host.
+    cudaError_t make(std::uint64_t copy_bytes, std::uint64_t pinned_bytes) {
+        cudaError_t status = cudaMalloc(&device_, 2 * copy_bytes);
+        if (status == cudaSuccess) status = cudaMemset(device_, 1, 2 * copy_bytes);
+        if (status == cudaSuccess) status = cudaMallocHost(&host_, pinned_bytes);
+        if (status == cudaSuccess) status = cudaEventCreate(&start_);
+        if (status == cudaSuccess) status = cudaEventCreate(&stop_);
+        return status;
+    }
+
+    /// Seconds of the fastest of several copies of `size_bytes`, after one that warms up.
+    cudaError_t time_copy(void* to, const void* from, std::uint64_t size_bytes, double& seconds) {
+        float best_ms = std::numeric_limits<float>::max();
+        cudaError_t status = cudaSuccess;
+        for (int repeat = 0; repeat <= kRepeats && status == cudaSuccess; ++repeat) {
+            float ms = 0;
+            status = cudaEventRecord(start_);
+            if (status == cudaSuccess)
+                status = cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault);
+            if (status == cudaSuccess) status = cudaEventRecord(stop_);
+            if (status == cudaSuccess) status = cudaEventSynchronize(stop_);
+            if (status == cudaSuccess) status = cudaEventElapsedTime(&ms, start_, stop_);
+            if (repeat > 0) best_ms = std::min(best_ms, ms);
+        }
+        seconds = static_cast<double>(best_ms) * 1e-3;
+        return status;
+    }
+
+    char* device() const { return static_cast<char*>(device_); }
+    char* host() const { return static_cast<char*>(host_); }
+
+private:
+    void* device_ = nullptr;
+    void* host_ = nullptr;
+    cudaEvent_t start_ = nullptr;
+    cudaEvent_t stop_ = nullptr;
+};
+
+cudaError_t describe(int index, GpuFacts& gpu) {
+    cudaDeviceProp properties{};
+    cudaError_t status = cudaGetDeviceProperties(&properties, index);
+    if (status != cudaSuccess) return status;
+    std::size_t free_bytes = 0, total_bytes = 0;
+    status = cudaSetDevice(index);
+    if (status == cudaSuccess) status = cudaMemGetInfo(&free_bytes, &total_bytes);
+    gpu = {.index = static_cast<std::uint32_t>(index),
+           .name = properties.name,
+           .compute_major = static_cast<std::uint32_t>(properties.major),
+           .compute_minor = static_cast<std::uint32_t>(properties.minor),
+           .total_bytes = total_bytes,
+           .free_bytes = free_bytes,
+           .shares_host_memory = properties.integrated != 0};
+    return status;
+}
+
+cudaError_t time_copies(std::uint64_t free_bytes, GpuRates& rates) {
+    // A quarter of what is free, so that measuring a nearly full card does not fail for want of
+    // room.
+    const std::uint64_t copy_bytes = std::min(kCopyBytesMax, free_bytes / 4);
+    const std::uint64_t pinned_bytes = std::min(kPinnedBytesMax, copy_bytes);
+    if (copy_bytes < kCopyBytesMin) return cudaErrorMemoryAllocation;
+    Buffers buffers;
+    double copy_seconds = 0, to_device_seconds = 0, to_host_seconds = 0;
+    cudaError_t status = buffers.make(copy_bytes, pinned_bytes);
+    if (status == cudaSuccess)
+        status = buffers.time_copy(buffers.device() + copy_bytes, buffers.device(), copy_bytes,
+                                   copy_seconds);
+    if (status == cudaSuccess)
+        status =
+            buffers.time_copy(buffers.device(), buffers.host(), pinned_bytes, to_device_seconds);
+    if (status == cudaSuccess)
+        status = buffers.time_copy(buffers.host(), buffers.device(), pinned_bytes, to_host_seconds);
+    if (status != cudaSuccess) return status;
+    rates.memory_bytes_per_s = 2.0 * static_cast<double>(copy_bytes) / copy_seconds;
+    rates.host_to_device_bytes_per_s = static_cast<double>(pinned_bytes) / to_device_seconds;
+    rates.device_to_host_bytes_per_s = static_cast<double>(pinned_bytes) / to_host_seconds;
+    return cudaSuccess;
+}
+
+}  // namespace
+
+GpuList list_gpus() {
+    GpuList list;
+    int count = 0;
+    cudaError_t status = cudaGetDeviceCount(&count);
+    if (status == cudaErrorNoDevice) {
+        cudaGetLastError();
+        return list;
+    }
+    if (status != cudaSuccess) {
+        list.problem = problem_of(status, "CUDA");
+        return list;
+    }
+    for (int index = 0; index < count; ++index) {
+        GpuFacts gpu;
+        status = describe(index, gpu);
+        if (status != cudaSuccess) {
+            const std::string device = "cuda:" + std::to_string(index);
+            return {.gpus = {}, .problem = problem_of(status, device.c_str())};
+        }
+        list.gpus.push_back(gpu);
+    }
+    return list;
+}
+
+GpuRates measure_gpu(std::uint32_t index) {
+    GpuRates rates;
+    std::size_t free_bytes = 0, total_bytes = 0;
+    cudaError_t status = cudaSetDevice(static_cast<int>(index));
+    if (status == cudaSuccess) status = cudaMemGetInfo(&free_bytes, &total_bytes);
+    if (status == cudaSuccess) status = time_copies(free_bytes, rates);
+    if (status != cudaSuccess) rates.problem = problem_of(status, "timing copies");
+    return rates;
+}
+
+}  // namespace plimsoll::kernels
