@@ -11,8 +11,8 @@ namespace plimsoll {
 }  // namespace plimsoll
 
 /// Stops at a bug, in every build type. One condition per check; not for bad input.
-#define PLIMSOLL_CHECK(condition, detail)                                             \
-    do {                                                                              \
-        if (!(condition)) [[unlikely]]                                                \
-            ::plimsoll::check_failed(__FILE__, __LINE__, #condition, (detail));       \
+#define PLIMSOLL_CHECK(condition, detail)                                       \
+    do {                                                                        \
+        if (!(condition)) [[unlikely]]                                          \
+            ::plimsoll::check_failed(__FILE__, __LINE__, #condition, (detail)); \
     } while (false)

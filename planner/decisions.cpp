@@ -40,8 +40,7 @@ Feature context_feature(const Request& request, const Grant& grant, const Plan& 
     const std::string kv =
         fmt::format("{} rows, {}", kv_format_name(grant.kv_format), format_bytes(feature.bytes));
     if (request.context_is_max.value)
-        feature.reason =
-            fmt::format("the largest that fits, of {} trained; {}", format_count(target), kv);
+        feature.reason = fmt::format("the largest that fits; {}", kv);
     else if (grant.context_tokens < target)
         feature.reason = fmt::format("{} of {} tokens: what the expert floor leaves; {}",
                                      format_count(grant.context_tokens), format_count(target), kv);

@@ -90,9 +90,9 @@ void check_hyperparameters(ModelKind kind, const Hyperparameters& h,
             fmt::format("{} heads of {} do not divide into {} output groups", h.n_heads, h.head_dim,
                         h.n_output_groups));
     if (kind == ModelKind::mtp) return;
-    require(h.n_experts_used <= h.n_experts, problems,
-            fmt::format("expert_used_count {} exceeds expert_count {}", h.n_experts_used,
-                        h.n_experts));
+    require(
+        h.n_experts_used <= h.n_experts, problems,
+        fmt::format("expert_used_count {} exceeds expert_count {}", h.n_experts_used, h.n_experts));
     require(h.n_hash_layers <= h.n_layers, problems,
             fmt::format("hash_layer_count {} exceeds block_count {}", h.n_hash_layers, h.n_layers));
     require(h.rope_dim % 2 == 0 && h.rope_dim <= h.head_dim, problems,

@@ -8,10 +8,6 @@
 namespace plimsoll {
 namespace {
 
-/// Contexts are granted in steps of this many tokens: fine enough to waste little, and a multiple
-/// of both compress ratios, so that every step adds whole rows.
-constexpr std::uint64_t kContextStepTokens = 256;
-
 /// The largest value in [low, high] for which `fits` holds, where it holds for low and is monotone.
 template <class Fits>
 std::uint64_t largest(std::uint64_t low, std::uint64_t high, Fits&& fits) {
@@ -85,16 +81,24 @@ private:
         grant.chunk_tokens = levels_.front();
         grant.mtp = footprint_.mtp() != nullptr && is_required(request_.mtp);
         grant.drafts = grant.mtp ? request_.drafts.value : 0;
-        const bool experts_stay =
-            !request_.spill.value ||
-            (request_.experts.value == Placement::device && is_required(request_.experts_wish));
         for (DeviceShare& share : floor.devices) {
-            share.experts = experts_stay ? footprint_.experts_of(share) : 0;
+            share.experts = experts_stay() ? footprint_.experts_of(share) : 0;
             share.fp16_tensors =
                 is_required(request_.fp16_cache) ? footprint_.fp16_candidates_of(share).size() : 0;
         }
         give_to_host(floor);
         return floor;
+    }
+
+    [[nodiscard]] bool experts_stay() const {
+        return !request_.spill.value ||
+               (request_.experts.value == Placement::device && is_required(request_.experts_wish));
+    }
+
+    /// Dense weights are the last to go. Neither experts nor a cache of copies that the user
+    /// insists on push them out: every token would wait for them.
+    [[nodiscard]] bool dense_stays() const {
+        return experts_stay() || is_required(request_.fp16_cache);
     }
 
     /// Embedding, output head, then dense layers: whatever of these the host has room for.
@@ -110,7 +114,7 @@ private:
         // has no room.
         if (!host_fits() && request_.embedding.value != Placement::host)
             grant.embedding_on_host = false;
-        if (!request_.spill.value) return;
+        if (dense_stays()) return;
         grant.head_streamed = true;
         if (!host_fits()) {
             grant.head_streamed = false;

@@ -7,7 +7,8 @@
 
 namespace plimsoll {
 
-/// Inner layouts of regions: the one arithmetic that the planner sizes with and the runtime loads and binds by.
+/// Inner layouts of regions: the one arithmetic that the planner sizes with and the runtime loads
+/// and binds by.
 
 /// A tensor inside a dense region.
 struct TensorPlace {
@@ -15,8 +16,8 @@ struct TensorPlace {
     std::uint64_t offset_bytes = 0;  // from the region's (or slot's) start
 };
 
-/// The tensors of a dense region in role order, each aligned: layer_dense (of `layer`), head_dense, head_output,
-/// embedding, and for the draft head mtp_dense.
+/// The tensors of a dense region in role order, each aligned: layer_dense (of `layer`), head_dense,
+/// head_output, embedding, and for the draft head mtp_dense.
 [[nodiscard]] std::vector<TensorPlace> dense_layout(const Model& model, RegionKind kind,
                                                     std::int32_t layer = kNoLayer);
 /// Its size: the end of the last tensor, aligned.
@@ -26,20 +27,25 @@ struct TensorPlace {
 /// F16 copies of `tensors` of a layer, in that order, each aligned.
 [[nodiscard]] std::vector<TensorPlace> fp16_layout(const Model& model, std::int32_t layer,
                                                    const std::vector<TensorRole>& tensors);
-/// Tensors of a layer that an fp16 cache may hold, in role order: quantised attention and shared-expert
-/// matrices.
+/// Tensors of a layer that an fp16 cache may hold, in role order: quantised attention and
+/// shared-expert matrices.
 [[nodiscard]] std::vector<TensorRole> fp16_candidates(const Model& model, std::int32_t layer);
 [[nodiscard]] std::uint64_t fp16_tensor_bytes(const Tensor& tensor);
 
-/// Bytes of a region of cached KV rows; each plane of the packed format starts at a multiple of 256.
+/// Bytes of a region of cached KV rows; each plane of the packed format starts at a multiple of
+/// 256.
 ///   f32:     [rows, head_dim] float32
-///   packed:  [rows, head_dim - rope_dim] E4M3; [rows, blocks of 64 rounded up to 8] scale exponents;
+///   packed:  [rows, head_dim - rope_dim] E4M3; [rows, blocks of 64 rounded up to 8] scale
+///   exponents;
 ///            [rows, rope_dim] F16
-[[nodiscard]] std::uint64_t kv_rows_bytes(KvFormat format, std::uint64_t rows, std::uint64_t head_dim,
-                                          std::uint64_t rope_dim);
-/// The same for indexer rows: [rows, dim / 2] E2M1 pairs; [rows, blocks of 32 rounded up to 4] exponents.
-[[nodiscard]] std::uint64_t indexer_rows_bytes(KvFormat format, std::uint64_t rows, std::uint64_t dim);
-/// Float32 values and scores of a compressor's unfinished window (two windows and lanes for ratio 4).
+[[nodiscard]] std::uint64_t kv_rows_bytes(KvFormat format, std::uint64_t rows,
+                                          std::uint64_t head_dim, std::uint64_t rope_dim);
+/// The same for indexer rows: [rows, dim / 2] E2M1 pairs; [rows, blocks of 32 rounded up to 4]
+/// exponents.
+[[nodiscard]] std::uint64_t indexer_rows_bytes(KvFormat format, std::uint64_t rows,
+                                               std::uint64_t dim);
+/// Float32 values and scores of a compressor's unfinished window (two windows and lanes for ratio
+/// 4).
 [[nodiscard]] std::uint64_t compressor_state_bytes(std::uint64_t ratio, std::uint64_t dim);
 
 /// Rows of a layer's window ring, and of its compressed rows at a context.

@@ -5,6 +5,7 @@
 #include "planner/check.hpp"
 #include "planner/cost.hpp"
 #include "planner/decisions.hpp"
+#include "planner/hyper_fields.hpp"
 #include "planner/ladder.hpp"
 #include "planner/plan.hpp"
 #include "planner/units.hpp"
@@ -336,6 +337,46 @@ void suggest(Plan& plan, const Footprint& footprint, const Request& request) {
     }
 }
 
+/// The plan at the largest context for which there is one. Best effort stops where dense weights
+/// would have to be streamed; whoever asks for the maximum means the maximum.
+Plan plan_at_largest_context(const Footprint& footprint, const Request& request) {
+    Plan best = plan_once(footprint, request);
+    const std::uint64_t trained = request.context.value.target;
+    if (best.refusal || best.grant.context_tokens == trained) return best;
+    std::uint64_t low = best.grant.context_tokens / kContextStepTokens;
+    std::uint64_t high = ceil_div(trained, kContextStepTokens);  // more than fits, or all of it
+    Request at = request;
+    at.context_wish.value = Wish::require;
+    const auto try_steps = [&](std::uint64_t steps) {
+        at.context.value.target = std::min(steps * kContextStepTokens, trained);
+        Plan plan = plan_once(footprint, at);
+        const bool fits = !plan.refusal;
+        if (fits) best = std::move(plan);
+        return fits;
+    };
+    if (try_steps(high)) return best;
+    while (high - low > 1) {
+        const std::uint64_t middle = low + (high - low) / 2;
+        (try_steps(middle) ? low : high) = middle;
+    }
+    return best;
+}
+
+/// A draft head runs on the main model's streams, cache rows and vocabulary: their shapes must be
+/// the same.
+Status check_draft_head(const Model& model, const Model& mtp) {
+    for (const HyperField& field : hyper_fields()) {
+        const auto* member = std::get_if<std::uint32_t Hyperparameters::*>(&field.member);
+        if (!field.in_mtp || member == nullptr) continue;
+        const std::uint32_t own = mtp.hyper.*(*member), main = model.hyper.*(*member);
+        if (own != main)
+            return Error{ErrorKind::usage,
+                         fmt::format("draft head {} does not belong to {}: {} is {} and {}",
+                                     mtp.name, model.name, field.config_key, own, main)};
+    }
+    return ok_status();
+}
+
 Status check_machine(const Model& model, const Model* mtp, const MachineFacts& machine) {
     if (machine.devices.empty())
         return Error{ErrorKind::usage, fmt::format("{} has no device", machine.name)};
@@ -348,7 +389,7 @@ Status check_machine(const Model& model, const Model* mtp, const MachineFacts& m
                      fmt::format("{} is a draft head; name it with --mtp", model.name)};
     if (mtp != nullptr && mtp->kind != ModelKind::mtp)
         return Error{ErrorKind::usage, fmt::format("{} is not a draft head", mtp->name)};
-    return ok_status();
+    return mtp != nullptr ? check_draft_head(model, *mtp) : ok_status();
 }
 
 }  // namespace
@@ -360,7 +401,8 @@ Result<Plan> make_plan(const Model& model, const Model* mtp, const MachineFacts&
     if (!effective) return effective.error();
     const Model* draft_head = effective->mtp.value == Wish::off ? nullptr : mtp;
     const Footprint footprint(model, draft_head, machine);
-    Plan plan = plan_once(footprint, *effective);
+    Plan plan = effective->context_is_max.value ? plan_at_largest_context(footprint, *effective)
+                                                : plan_once(footprint, *effective);
     if (plan.refusal) suggest(plan, footprint, *effective);
     return plan;
 }

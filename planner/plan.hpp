@@ -16,40 +16,50 @@ namespace plimsoll {
 
 /// What a region is for. Every planned byte belongs to one class.
 enum class RegionClass : std::uint8_t {
-    dense_weights, expert_weights, kv, mtp_weights, mtp_cache, fp16_cache, workspace,
-    gemm_workspace, logits, staging, embedding,
+    dense_weights,
+    expert_weights,
+    kv,
+    mtp_weights,
+    mtp_cache,
+    fp16_cache,
+    workspace,
+    gemm_workspace,
+    logits,
+    staging,
+    embedding,
     count,
 };
 inline constexpr std::size_t kRegionClassCount = static_cast<std::size_t>(RegionClass::count);
 [[nodiscard]] std::string_view region_class_name(RegionClass cls);
 [[nodiscard]] std::optional<RegionClass> find_region_class(std::string_view name);
 
-/// What one region holds; with layer and slot size it determines the region's name and its inner layout.
+/// What one region holds; with layer and slot size it determines the region's name and its inner
+/// layout.
 enum class RegionKind : std::uint8_t {
-    layer_dense,       // "blk.N.dense": every tensor of the layer but its routed experts, in role order
-    head_dense,        // "head.dense": output_norm and output_hc_*
-    head_output,       // "head.output": output.weight
-    embedding,         // "embedding": token_embd.weight
-    layer_experts,     // "blk.N.experts": array of expert slots, ids in `experts`
-    expert_pool,       // "experts.pool.<slot bytes>": slots that streamed experts take turns in
-    kv_window,         // "blk.N.kv.window": ring, one slot a session
-    kv_rows,           // "blk.N.kv.rows": compressed rows
-    kv_index,          // "blk.N.kv.index": indexer rows
-    kv_state,          // "blk.N.kv.state": rolling state of the attention compressor
-    kv_index_state,    // "blk.N.kv.index_state"
-    layer_fp16,        // "blk.N.fp16": F16 copies of `tensors`
-    workspace,         // "workspace": packed buffers of the schedule
-    gemm_workspace,    // "gemm_workspace"
-    logits,            // "logits": [1 + drafts, vocab] f32, one slot a session
-    staging_dense,     // "staging.dense": one streamed layer at a time
-    staging_head,      // "staging.head": a tile of the streamed output head
-    staging_peer,      // "staging.peer": residual streams from the device before
-    staging_ring,      // "staging.ring", host: pinned buffers of loads and NVMe reads
-    staging_embedding, // "staging.embedding", host: embedding rows on their way to the device
-    mtp_dense,         // "mtp.dense"
-    mtp_experts,       // "mtp.experts"
-    mtp_window,        // "mtp.window"
-    mtp_hidden,        // "mtp.hidden": the last token's streams, for the next chunk's first draft row
+    layer_dense,  // "blk.N.dense": every tensor of the layer but its routed experts, in role order
+    head_dense,   // "head.dense": output_norm and output_hc_*
+    head_output,  // "head.output": output.weight
+    embedding,    // "embedding": token_embd.weight
+    layer_experts,      // "blk.N.experts": array of expert slots, ids in `experts`
+    expert_pool,        // "experts.pool.<slot bytes>": slots that streamed experts take turns in
+    kv_window,          // "blk.N.kv.window": ring, one slot a session
+    kv_rows,            // "blk.N.kv.rows": compressed rows
+    kv_index,           // "blk.N.kv.index": indexer rows
+    kv_state,           // "blk.N.kv.state": rolling state of the attention compressor
+    kv_index_state,     // "blk.N.kv.index_state"
+    layer_fp16,         // "blk.N.fp16": F16 copies of `tensors`
+    workspace,          // "workspace": packed buffers of the schedule
+    gemm_workspace,     // "gemm_workspace"
+    logits,             // "logits": [1 + drafts, vocab] f32, one slot a session
+    staging_dense,      // "staging.dense": one streamed layer at a time
+    staging_head,       // "staging.head": a tile of the streamed output head
+    staging_peer,       // "staging.peer": residual streams from the device before
+    staging_ring,       // "staging.ring", host: pinned buffers of loads and NVMe reads
+    staging_embedding,  // "staging.embedding", host: embedding rows on their way to the device
+    mtp_dense,          // "mtp.dense"
+    mtp_experts,        // "mtp.experts"
+    mtp_window,         // "mtp.window"
+    mtp_hidden,  // "mtp.hidden": the last token's streams, for the next chunk's first draft row
     count,
 };
 
@@ -59,22 +69,23 @@ struct Region {
     RegionKind kind = RegionKind::layer_dense;
     RegionClass cls = RegionClass::dense_weights;
     std::int32_t layer = kNoLayer;
-    std::uint64_t offset_bytes = 0;      // from the arena's start; a multiple of kTensorAlignmentBytes
-    std::uint64_t size_bytes = 0;        // a multiple of kTensorAlignmentBytes, so pads count where they follow
-    std::uint64_t slot_bytes = 0;        // array regions: size_bytes == slot_bytes * slot_count
-    std::uint64_t slot_count = 0;        // 0: not an array
+    std::uint64_t offset_bytes = 0;  // from the arena's start; a multiple of kTensorAlignmentBytes
+    std::uint64_t size_bytes =
+        0;  // a multiple of kTensorAlignmentBytes, so pads count where they follow
+    std::uint64_t slot_bytes = 0;  // array regions: size_bytes == slot_bytes * slot_count
+    std::uint64_t slot_count = 0;  // 0: not an array
     /// layer_experts: ids [expert_first, expert_first + slot_count) in slot order.
     std::uint32_t expert_first = 0;
-    std::vector<TensorRole> tensors;     // layer_fp16: which tensors, in this order
+    std::vector<TensorRole> tensors;  // layer_fp16: which tensors, in this order
 
     bool operator==(const Region&) const = default;
 };
 
 /// One allocation: all regions of a tier of a device or of the host.
 struct Arena {
-    std::string name;                    // "cuda:0", "cpu", "host"
-    std::vector<Region> regions;         // by ascending offset, no gaps
-    std::uint64_t planned_bytes = 0;     // the allocation's size
+    std::string name;                 // "cuda:0", "cpu", "host"
+    std::vector<Region> regions;      // by ascending offset, no gaps
+    std::uint64_t planned_bytes = 0;  // the allocation's size
     std::array<std::uint64_t, kRegionClassCount> by_class{};
 
     [[nodiscard]] const Region* find(RegionKind kind, std::int32_t layer = kNoLayer) const;
@@ -86,7 +97,7 @@ struct Arena {
 
 /// A packed workspace buffer, offset from its device's workspace region.
 struct WorkspaceBuffer {
-    std::string name;                    // "csa_layer.q"
+    std::string name;  // "csa_layer.q"
     std::uint64_t offset_bytes = 0;
     std::uint64_t size_bytes = 0;
     Lifetime lifetime;
@@ -96,13 +107,13 @@ struct WorkspaceBuffer {
 
 struct DevicePlan {
     DeviceFacts facts;
-    std::uint64_t vram_bytes = 0;        // free memory before overhead
-    std::uint64_t free_bytes = 0;        // after overhead
+    std::uint64_t vram_bytes = 0;  // free memory before overhead
+    std::uint64_t free_bytes = 0;  // after overhead
     std::uint64_t reserve_bytes = 0;
-    std::uint64_t budget_bytes = 0;      // free - reserve
-    std::uint32_t layer_first = 0;       // layers [layer_first, layer_last) run here
+    std::uint64_t budget_bytes = 0;  // free - reserve
+    std::uint32_t layer_first = 0;   // layers [layer_first, layer_last) run here
     std::uint32_t layer_last = 0;
-    std::uint64_t experts = 0;           // resident here for good, pool slots not counted
+    std::uint64_t experts = 0;  // resident here for good, pool slots not counted
     Arena arena;
     std::vector<WorkspaceBuffer> workspace;  // in the schedule's buffer order
     std::uint64_t workspace_packed_bytes = 0;
@@ -142,14 +153,14 @@ struct Grant {
     std::uint64_t context_tokens = 0;
     std::uint64_t chunk_tokens = 0;
     std::uint64_t sessions = 1;
-    std::uint64_t drafts = 0;            // 0 without MTP
+    std::uint64_t drafts = 0;  // 0 without MTP
     bool mtp = false;
     bool embedding_on_host = false;
     bool head_streamed = false;
     std::uint32_t dense_streamed_layers = 0;  // the first so many layers of the model
     KvFormat kv_format = KvFormat::packed;
     bool rounding = true;
-    bool precise = false;                // float32 activations and rows
+    bool precise = false;  // float32 activations and rows
     bool operator==(const Grant&) const = default;
 };
 
@@ -159,7 +170,7 @@ enum class Verdict : std::uint8_t { full, degraded, spilled, no_fit };
 /// One row of the decision log: what was asked, what was given, and why, in words.
 struct Feature {
     std::string name;
-    std::string requested;   // as JSON: 131072, true, "device"
+    std::string requested;  // as JSON: 131072, true, "device"
     std::string granted;
     std::uint64_t bytes = 0;
     Source source = Source::by_default;
@@ -171,23 +182,23 @@ struct Prediction {
     double decode_tokens_per_s = 0;
     double prefill_tokens_per_s = 0;
     double load_seconds = 0;
-    std::string bound;       // "memory of cuda:0", "PCIe", "NVMe", …: what decode waits for most
+    std::string bound;  // "memory of cuda:0", "PCIe", "NVMe", …: what decode waits for most
     bool operator==(const Prediction&) const = default;
 };
 
 /// A change that would lead to a plan, and the verdict it would have.
 struct Suggestion {
     std::string text;
-    std::string option;      // what to type: "--ctx 65536"
+    std::string option;  // what to type: "--ctx 65536"
     Verdict verdict = Verdict::no_fit;
     bool operator==(const Suggestion&) const = default;
 };
 
 struct Refusal {
-    std::string pool;              // "cuda:0", "host"
-    std::uint64_t short_bytes = 0; // floor + reserve + overhead - vram
-    std::uint64_t floor_bytes = 0; // the least the required features can be had for
-    std::string reason;            // names the features that cannot be given up
+    std::string pool;               // "cuda:0", "host"
+    std::uint64_t short_bytes = 0;  // floor + reserve + overhead - vram
+    std::uint64_t floor_bytes = 0;  // the least the required features can be had for
+    std::string reason;             // names the features that cannot be given up
     std::vector<Suggestion> suggestions;
     bool operator==(const Refusal&) const = default;
 };
@@ -195,7 +206,7 @@ struct Refusal {
 /// What a plan was made from, so that a launch can tell whether it still applies.
 struct ModelRef {
     std::string name;
-    std::string path;        // empty for an inventory
+    std::string path;  // empty for an inventory
     std::uint64_t fingerprint = 0;
     bool operator==(const ModelRef&) const = default;
 };
@@ -209,14 +220,14 @@ struct Plan {
     std::string machine_name;
     bool unified_memory = false;
     Verdict verdict = Verdict::no_fit;
-    Grant grant;                       // of the floor on a refusal
-    std::vector<DevicePlan> devices;   // arenas empty on a refusal
+    Grant grant;                      // of the floor on a refusal
+    std::vector<DevicePlan> devices;  // arenas empty on a refusal
     HostPlan host;
     NvmePlan nvme;
     std::vector<Feature> features;
     Prediction predicted;
     std::optional<Refusal> refusal;
-    std::vector<std::string> notes;    // one line each, for people
+    std::vector<std::string> notes;  // one line each, for people
     SamplingDefaults sampling;
 
     [[nodiscard]] std::uint64_t experts_on_devices() const {
@@ -229,15 +240,16 @@ struct Plan {
 
 /// The plan for a model on a machine, or the refusal that says what is missing. `mtp` may be null.
 /// Pure; an Error only for a request that contradicts itself or a machine that cannot be.
-[[nodiscard]] Result<Plan> make_plan(const Model& model, const Model* mtp, const MachineFacts& machine,
-                                     const Request& request);
+[[nodiscard]] Result<Plan> make_plan(const Model& model, const Model* mtp,
+                                     const MachineFacts& machine, const Request& request);
 
-/// The first rule that a plan breaks, in words, or nothing. Naive, and shares no code with the planner:
-/// regions and live workspace buffers overlap nowhere, are aligned, add up, and stay within their budgets.
+/// The first rule that a plan breaks, in words, or nothing. Naive, and shares no code with the
+/// planner: regions and live workspace buffers overlap nowhere, are aligned, add up, and stay
+/// within their budgets.
 [[nodiscard]] std::optional<std::string> validate(const Plan& plan);
 
-/// True where `a` is worse than `b`: fits, dense on the device, context, chunk up to 2,048, experts on
-/// devices, MTP, embedding on the device, chunk, fp16 bytes; the first difference decides.
+/// True where `a` is worse than `b`: fits, dense on the device, context, chunk up to 2,048, experts
+/// on devices, MTP, embedding on the device, chunk, fp16 bytes; the first difference decides.
 [[nodiscard]] bool is_worse(const Plan& a, const Plan& b);
 
 /// A 64-bit FNV-1a digest of the plan's YAML text.

@@ -279,7 +279,8 @@ std::uint64_t plan_hash(const Plan& plan) { return Fnv1a64().add(plan_body(plan)
 
 std::string plan_to_yaml(const Plan& plan) {
     const std::string body = plan_body(plan);
-    return fmt::format("{}{}plan_hash: \"0x{:016x}\"\n", kHeader, body, Fnv1a64().add(body).value());
+    return fmt::format("{}{}plan_hash: \"0x{:016x}\"\n", kHeader, body,
+                       Fnv1a64().add(body).value());
 }
 
 }  // namespace plimsoll

@@ -56,8 +56,8 @@ enum class Step : std::uint8_t {
     dense_layers,       // streamed from the host, layer by layer
 };
 inline constexpr std::string_view kStepNames[] = {
-    "fp16_cache", "prefill_chunk", "embedding", "mtp", "experts",
-    "prefill_chunk_min", "context", "output_head", "dense_layers"};
+    "fp16_cache",        "prefill_chunk", "embedding",   "mtp",         "experts",
+    "prefill_chunk_min", "context",       "output_head", "dense_layers"};
 inline constexpr std::size_t kStepCount = std::size(kStepNames);
 [[nodiscard]] constexpr std::string_view step_name(Step step) {
     return kStepNames[static_cast<std::size_t>(step)];
@@ -72,6 +72,9 @@ enum class KvFormat : std::uint8_t { packed, f32 };
 inline constexpr std::uint64_t kContextTokensDefault = 131'072;
 inline constexpr std::uint64_t kContextTokensDefaultCpu = 8'192;
 inline constexpr std::uint64_t kContextTokensMin = 4'096;
+/// Contexts that the planner chooses are in steps of this many tokens: fine enough to waste little,
+/// and a multiple of both compress ratios, so that every step adds whole rows.
+inline constexpr std::uint64_t kContextStepTokens = 256;
 inline constexpr std::uint64_t kChunkTokensDefault = 4'096;
 inline constexpr std::uint64_t kChunkTokensBase = 2'048;  // what comes before experts
 inline constexpr std::uint64_t kChunkTokensMin = 256;
@@ -94,16 +97,17 @@ struct Request {
     Setting<std::string> device;
 
     // Memory.
-    Setting<std::optional<std::uint64_t>> vram_bytes;   // replaces measured free memory, before overhead
-    Setting<std::uint64_t> reserve_bytes;               // default 256 MiB
-    Setting<std::optional<std::uint64_t>> host_bytes;   // replaces MemAvailable
-    Setting<std::uint64_t> host_percent;                // of available host memory that may be planned
-    Setting<std::string> nvme;                          // "allow", "off", or a directory
+    Setting<std::optional<std::uint64_t>>
+        vram_bytes;                        // replaces measured free memory, before overhead
+    Setting<std::uint64_t> reserve_bytes;  // default 256 MiB
+    Setting<std::optional<std::uint64_t>> host_bytes;  // replaces MemAvailable
+    Setting<std::uint64_t> host_percent;  // of available host memory that may be planned
+    Setting<std::string> nvme;            // "allow", "off", or a directory
 
     // Features.
     Setting<Range> context;
     Setting<Wish> context_wish;
-    Setting<bool> context_is_max;   // target is the largest that fits
+    Setting<bool> context_is_max;  // target is the largest that fits
     Setting<Range> prefill_chunk;
     Setting<Wish> prefill_chunk_wish;
     Setting<Wish> mtp;
@@ -130,15 +134,16 @@ struct Request {
 /// Every setting at its default, by_default.
 [[nodiscard]] Request default_request();
 
-/// Lays a profile over `request`, as Source::yaml. Closed schema; errors name `source` and the line.
+/// Lays a profile over `request`, as Source::yaml. Closed schema; errors name `source` and the
+/// line.
 [[nodiscard]] Result<Request> apply_profile(Request request, const std::string& text,
                                             const std::string& source);
 
 /// Applies one `--require F[=VALUE]`: the feature at VALUE, or at its target, becomes unbreakable.
 [[nodiscard]] Status apply_require(Request& request, std::string_view text);
 
-/// Contradictions within a request ("--kv-format packed needs --rounding on"); ok otherwise. `cpu` tells
-/// whether the device is the CPU, which changes the default context.
+/// Contradictions within a request ("--kv-format packed needs --rounding on"); ok otherwise. `cpu`
+/// tells whether the device is the CPU, which changes the default context.
 [[nodiscard]] Status check_request(const Request& request);
 
 }  // namespace plimsoll

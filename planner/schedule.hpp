@@ -10,85 +10,89 @@
 
 namespace plimsoll {
 
-/// What an op does. One row of the runtime's op table each; the order of a step is the schedule's alone.
+/// What an op does. One row of the runtime's op table each; the order of a step is the schedule's
+/// alone.
 enum class OpKind : std::uint8_t {
-    embed,              // token_ids -> streams
-    hc_attn,            // streams -> attn_in (mixed and normed), hc_coefficients
-    quantize_attn_in,   // attn_in -> attn_in_q8, attn_in_q8k; fast mode only, as the other quantize ops
-    q_a,                // attn_in -> q_lora, normed
-    kv,                 // attn_in -> kv_rows, normed, rotated, rounded
-    compressor,         // attn_in -> compressor_kv, compressor_gate
-    compress,           // those and the rolling state -> compressed rows in the cache
-    indexer_compressor, // attn_in -> indexer_kv, indexer_gate
-    indexer_compress,   // those -> indexer rows in the cache
-    indexer_query,      // q_lora, attn_in -> indexer_q, indexer_weights
-    indexer_select,     // those and the indexer rows -> selected rows
+    embed,             // token_ids -> streams
+    hc_attn,           // streams -> attn_in (mixed and normed), hc_coefficients
+    quantize_attn_in,  // attn_in -> attn_in_q8, attn_in_q8k; fast mode only, as the other quantize
+                       // ops
+    q_a,               // attn_in -> q_lora, normed
+    kv,                // attn_in -> kv_rows, normed, rotated, rounded
+    compressor,        // attn_in -> compressor_kv, compressor_gate
+    compress,          // those and the rolling state -> compressed rows in the cache
+    indexer_compressor,  // attn_in -> indexer_kv, indexer_gate
+    indexer_compress,    // those -> indexer rows in the cache
+    indexer_query,       // q_lora, attn_in -> indexer_q, indexer_weights
+    indexer_select,      // those and the indexer rows -> selected rows
     quantize_q_lora,
-    q_b,                // q_lora -> q, normed per head, rotated
-    attention,          // q, kv_rows, cache -> q holds the heads' outputs, rotated back
-    append_window,      // kv_rows -> window ring
+    q_b,            // q_lora -> q, normed per head, rotated
+    attention,      // q, kv_rows, cache -> q holds the heads' outputs, rotated back
+    append_window,  // kv_rows -> window ring
     quantize_attn_out,
-    output_a,           // q -> attn_low
+    output_a,  // q -> attn_low
     quantize_attn_low,
-    output_b,           // attn_low -> sublayer_out
-    hc_attn_merge,      // sublayer_out, hc_coefficients, streams -> streams
-    hc_ffn,             // streams -> ffn_in, hc_coefficients
-    router,             // ffn_in -> expert_ids, expert_weights, grouped
+    output_b,       // attn_low -> sublayer_out
+    hc_attn_merge,  // sublayer_out, hc_coefficients, streams -> streams
+    hc_ffn,         // streams -> ffn_in, hc_coefficients
+    router,         // ffn_in -> expert_ids, expert_weights, grouped
     quantize_ffn_in,
-    experts,            // ffn_in, routing -> sublayer_out
-    shared_expert,      // ffn_in -> added to sublayer_out
+    experts,        // ffn_in, routing -> sublayer_out
+    shared_expert,  // ffn_in -> added to sublayer_out
     hc_ffn_merge,
-    head_mix,           // streams -> head_in
+    head_mix,  // streams -> head_in
     quantize_head_in,
-    head,               // head_in -> logits (a region of its own)
-    mtp_input,          // streams, token_ids -> mtp_streams
+    head,       // head_in -> logits (a region of its own)
+    mtp_input,  // streams, token_ids -> mtp_streams
     count,
 };
 
-/// What a workspace buffer holds. Shapes are per token unless said otherwise; T is the tokens of a call.
+/// What a workspace buffer holds. Shapes are per token unless said otherwise; T is the tokens of a
+/// call.
 enum class BufferRole : std::uint8_t {
-    token_ids,          // [T] int32, the whole step
-    embedding_rows,     // [T, hidden] F16 rows brought from the host; only with the embedding there
-    streams,            // [T (+ 1 with a draft head), n_streams, hidden] f32, the residual; float32 throughout
-    attn_in,            // [T, hidden] f32
-    attn_in_q8,         // [T] activation rows in 8-bit blocks of 32
-    attn_in_q8k,        // [T] activation rows in 8-bit blocks of 256
-    hc_coefficients,    // [T, n_streams + n_streams^2] f32
-    q_lora,             // [T, q_lora_rank] f32
+    token_ids,        // [T] int32, the whole step
+    embedding_rows,   // [T, hidden] F16 rows brought from the host; only with the embedding there
+    streams,          // [T (+ 1 with a draft head), n_streams, hidden] f32, the residual; float32
+                      // throughout
+    attn_in,          // [T, hidden] f32
+    attn_in_q8,       // [T] activation rows in 8-bit blocks of 32
+    attn_in_q8k,      // [T] activation rows in 8-bit blocks of 256
+    hc_coefficients,  // [T, n_streams + n_streams^2] f32
+    q_lora,           // [T, q_lora_rank] f32
     q_lora_q8,
     q_lora_q8k,
-    kv_rows,            // [T, head_dim] f32: the chunk's own rows
-    compressor_kv,      // [T, lanes * head_dim] f32
-    compressor_gate,    // the same
-    indexer_kv,         // [T, 2 * indexer_head_dim] f32
+    kv_rows,          // [T, head_dim] f32: the chunk's own rows
+    compressor_kv,    // [T, lanes * head_dim] f32
+    compressor_gate,  // the same
+    indexer_kv,       // [T, 2 * indexer_head_dim] f32
     indexer_gate,
-    indexer_q,          // [T, indexer_n_heads, indexer_head_dim] f32
-    indexer_weights,    // [T, indexer_n_heads] f32
-    indexer_scores,     // a tile of scores and the running top-k; not per token beyond 64 tokens
-    selected,           // [T, top_k] int32
-    selected_count,     // [T] int32
-    q,                  // [T, n_heads, head_dim] f32; attention's output replaces it
+    indexer_q,        // [T, indexer_n_heads, indexer_head_dim] f32
+    indexer_weights,  // [T, indexer_n_heads] f32
+    indexer_scores,   // a tile of scores and the running top-k; not per token beyond 64 tokens
+    selected,         // [T, top_k] int32
+    selected_count,   // [T] int32
+    q,                // [T, n_heads, head_dim] f32; attention's output replaces it
     attn_out_q8,
     attn_out_q8k,
-    attn_low,           // [T, n_output_groups * output_lora_rank] f32
+    attn_low,  // [T, n_output_groups * output_lora_rank] f32
     attn_low_q8,
     attn_low_q8k,
-    sublayer_out,       // [T, hidden] f32
-    ffn_in,             // [T, hidden] f32
+    sublayer_out,  // [T, hidden] f32
+    ffn_in,        // [T, hidden] f32
     ffn_in_q8,
     ffn_in_q8k,
-    router_logits,      // [T, n_experts] f32
-    expert_ids,         // [T, n_experts_used] int32
-    expert_weights,     // [T, n_experts_used] f32
-    expert_offsets,     // [n_experts + 1] int32, per call
-    expert_assignments, // [T * n_experts_used] int32
-    expert_mid,         // [T * n_experts_used] inner rows, f32 and quantised
-    shared_mid,         // [T] inner rows
-    head_in,            // [logits rows, hidden] f32
+    router_logits,       // [T, n_experts] f32
+    expert_ids,          // [T, n_experts_used] int32
+    expert_weights,      // [T, n_experts_used] f32
+    expert_offsets,      // [n_experts + 1] int32, per call
+    expert_assignments,  // [T * n_experts_used] int32
+    expert_mid,          // [T * n_experts_used] inner rows, f32 and quantised
+    shared_mid,          // [T] inner rows
+    head_in,             // [logits rows, hidden] f32
     head_in_q8,
     head_in_q8k,
-    mtp_streams,        // [T, n_streams, hidden] f32
-    mtp_norms,          // [T, 1 + n_streams, hidden] f32: normed inputs of the draft head
+    mtp_streams,  // [T, n_streams, hidden] f32
+    mtp_norms,    // [T, 1 + n_streams, hidden] f32: normed inputs of the draft head
     count,
 };
 [[nodiscard]] std::string_view buffer_role_name(BufferRole role);
@@ -105,12 +109,12 @@ struct Op {
 /// Stretches of the schedule. A layer's stretch serves every layer of its kind.
 enum class PhaseKind : std::uint8_t {
     embed,
-    window_layer,       // ratio 0
-    csa_layer,          // ratio 4: compressed rows chosen by the indexer
-    hca_layer,          // ratio 128: all compressed rows
+    window_layer,  // ratio 0
+    csa_layer,     // ratio 4: compressed rows chosen by the indexer
+    hca_layer,     // ratio 128: all compressed rows
     head,
     mtp_input,
-    mtp_layer,          // a window layer of the draft head
+    mtp_layer,  // a window layer of the draft head
     mtp_head,
     count,
 };
@@ -122,13 +126,15 @@ struct Phase {
     bool present = false;
     std::uint32_t first_op = 0;
     std::uint32_t last_op = 0;  // half-open
-    std::array<std::int32_t, kBufferRoleCount> buffer{};  // index into Schedule::buffers, -1: not used
+    std::array<std::int32_t, kBufferRoleCount>
+        buffer{};  // index into Schedule::buffers, -1: not used
 
     bool operator==(const Phase&) const = default;
 };
 
-/// One forward step: the ops in order and the workspace buffers with their exact sizes and lifetimes.
-/// The planner packs `buffers`; the runtime executes `ops`. Nothing else knows the order.
+/// One forward step: the ops in order and the workspace buffers with their exact sizes and
+/// lifetimes. The planner packs `buffers`; the runtime executes `ops`. Nothing else knows the
+/// order.
 struct Schedule {
     std::vector<Op> ops;
     std::vector<Buffer> buffers;
@@ -159,15 +165,16 @@ struct ScheduleShape {
 }
 
 /// The schedule of one device. `mtp` may be null.
-[[nodiscard]] Schedule build_schedule(const Model& model, const Model* mtp, const ScheduleShape& shape);
+[[nodiscard]] Schedule build_schedule(const Model& model, const Model* mtp,
+                                      const ScheduleShape& shape);
 
-/// Bytes of one activation row of `n` elements as the fast mode feeds it to a weight of this type: 8-bit
-/// blocks of 32 with a float32 scale (Q8_0 weights) or of 256 with a float32 scale and sums (K-quants);
-/// 0 for weights that take float32.
+/// Bytes of one activation row of `n` elements as the fast mode feeds it to a weight of this type:
+/// 8-bit blocks of 32 with a float32 scale (Q8_0 weights) or of 256 with a float32 scale and sums
+/// (K-quants); 0 for weights that take float32.
 [[nodiscard]] std::uint64_t quantized_row_bytes(TensorType weight, std::uint64_t n);
 
-/// Scratch of the routed or shared experts for `n_assignments` (token, expert) pairs: an inner row each in
-/// float32, and quantised for a down weight of `down` in the fast mode.
+/// Scratch of the routed or shared experts for `n_assignments` (token, expert) pairs: an inner row
+/// each in float32, and quantised for a down weight of `down` in the fast mode.
 [[nodiscard]] std::uint64_t expert_mid_bytes(std::uint64_t n_assignments, std::uint64_t ff_dim,
                                              TensorType down, bool quantized_activations);
 

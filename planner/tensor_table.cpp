@@ -178,7 +178,8 @@ bool layer_has(const TensorRoleInfo& row, ModelKind kind, const Hyperparameters&
     if (row.layers == LayerSet::none || layer == kNoLayer)
         return row.layers == LayerSet::none && layer == kNoLayer;
     const std::uint32_t ratio = ratio_of(kind, hyper, layer);
-    const bool hashed = kind == ModelKind::main && static_cast<std::uint32_t>(layer) < hyper.n_hash_layers;
+    const bool hashed =
+        kind == ModelKind::main && static_cast<std::uint32_t>(layer) < hyper.n_hash_layers;
     switch (row.layers) {
         case LayerSet::none: return false;
         case LayerSet::every: return true;

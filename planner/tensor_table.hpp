@@ -15,7 +15,7 @@ enum class WeightClass : std::uint8_t { embedding, dense, experts };
 
 /// Which layers of a model have a tensor.
 enum class LayerSet : std::uint8_t {
-    none,        // it belongs to the model, not to a layer
+    none,  // it belongs to the model, not to a layer
     every,
     compressed,  // compress ratio 4 or 128
     indexed,     // compress ratio 4
@@ -52,8 +52,8 @@ struct TensorRoleInfo {
 [[nodiscard]] const TensorRoleInfo& info_of(TensorRole role);
 
 /// True where a model of this kind and shape has `row` in `layer` (kNoLayer for LayerSet::none).
-[[nodiscard]] bool layer_has(const TensorRoleInfo& row, ModelKind kind, const Hyperparameters& hyper,
-                             std::int32_t layer);
+[[nodiscard]] bool layer_has(const TensorRoleInfo& row, ModelKind kind,
+                             const Hyperparameters& hyper, std::int32_t layer);
 
 /// True where the engine can read a tensor stored under `rule` as `type`.
 [[nodiscard]] bool accepts(StorageRule rule, TensorType type);

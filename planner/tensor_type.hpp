@@ -27,10 +27,10 @@ struct TensorTypeInfo {
 };
 
 inline constexpr TensorTypeInfo kTensorTypes[] = {
-    {TensorType::f32, "F32", 1, 4},        {TensorType::f16, "F16", 1, 2},
-    {TensorType::q8_0, "Q8_0", 32, 34},    {TensorType::q2_k, "Q2_K", 256, 84},
-    {TensorType::q4_k, "Q4_K", 256, 144},  {TensorType::iq2_xxs, "IQ2_XXS", 256, 66},
-    {TensorType::i32, "I32", 1, 4},        {TensorType::bf16, "BF16", 1, 2},
+    {TensorType::f32, "F32", 1, 4},       {TensorType::f16, "F16", 1, 2},
+    {TensorType::q8_0, "Q8_0", 32, 34},   {TensorType::q2_k, "Q2_K", 256, 84},
+    {TensorType::q4_k, "Q4_K", 256, 144}, {TensorType::iq2_xxs, "IQ2_XXS", 256, 66},
+    {TensorType::i32, "I32", 1, 4},       {TensorType::bf16, "BF16", 1, 2},
 };
 
 /// The row of a type this engine supports, or null: ids in a file can be anything.

@@ -43,9 +43,10 @@ inline constexpr std::uint64_t kGiB = 1ull << 30;
     return a > b ? a - b : 0;
 }
 
-/// Reads `96GiB`, `450MiB`, `24GB`, `1.5GiB`, `4096` (bytes). Units: B KiB MiB GiB TiB KB MB GB TB, in
-/// any case, a space before the unit allowed. Fractions are rounded down to a byte. Refuses negative
-/// numbers, other units and anything that does not fit 63 bits, with a message that quotes the text.
+/// Reads `96GiB`, `450MiB`, `24GB`, `1.5GiB`, `4096` (bytes). Units: B KiB MiB GiB TiB KB MB GB TB,
+/// in any case, a space before the unit allowed. Fractions are rounded down to a byte. Refuses
+/// negative numbers, other units and anything that does not fit 63 bits, with a message that quotes
+/// the text.
 [[nodiscard]] Result<std::uint64_t> parse_size(std::string_view text);
 
 /// `1,522 MiB`: whole MiB, rounded half up, thousands separated. For tables and messages.

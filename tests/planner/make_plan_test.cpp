@@ -188,9 +188,10 @@ TEST(PlanSweep, MoreMemoryIsNeverWorseAndRefusalsFallByWhatIsAdded) {
                 EXPECT_LE(plan.devices[0].arena.planned_bytes, plan.devices[0].budget_bytes)
                     << where;
                 if (!plan.refusal) continue;
-                if (last_short != 0)
+                if (last_short != 0) {
                     EXPECT_EQ(last_short - plan.refusal->short_bytes, (mib - last_mib) * kMiB)
                         << where;
+                }
                 last_short = plan.refusal->short_bytes;
                 last_mib = mib;
             }
@@ -285,14 +286,19 @@ TEST(PlanOptions, WithoutNvmeTheDevicesHoldWhatTheHostCannot) {
 TEST(PlanOptions, MaximumContextIsTheLargestThatFits) {
     Request request = request_with_mtp();
     request.context_is_max.set(true, Source::cli);
+    request.vram_bytes.set(2 * kGiB, Source::cli);
     const Plan plan = plan_on(kP8, request);
     ASSERT_FALSE(plan.refusal);
-    Request more = request_with_mtp();
-    require(more, "context=" + std::to_string(plan.grant.context_tokens));
-    EXPECT_FALSE(plan_on(kP8, more).refusal);
-    Request too_much = request_with_mtp();
-    require(too_much, "context=" + std::to_string(plan.grant.context_tokens + 256));
-    EXPECT_TRUE(plan_on(kP8, too_much).refusal);
+    ASSERT_LT(plan.grant.context_tokens, 1'048'576u);
+    const auto with = [&](std::uint64_t tokens) {
+        Request fixed = request_with_mtp();
+        fixed.vram_bytes.set(2 * kGiB, Source::cli);
+        require(fixed, "context=" + std::to_string(tokens));
+        return plan_on(kP8, fixed);
+    };
+    EXPECT_FALSE(with(plan.grant.context_tokens).refusal);
+    EXPECT_TRUE(with(plan.grant.context_tokens + kContextStepTokens).refusal);
+    request.vram_bytes = {};
     EXPECT_EQ(plan_on(kP141, request).grant.context_tokens, 1'048'576u);
 }
 
@@ -350,7 +356,9 @@ TEST(PlanProperty, HoldsItsRulesForRandomRequests) {
         EXPECT_GE(plan->grant.context_tokens, request.context.value.minimum);
         EXPECT_GE(plan->grant.chunk_tokens, request.prefill_chunk.value.minimum);
         EXPECT_LE(plan->host.arena.planned_bytes, plan->host.budget_bytes);
-        if (request.nvme.value == "off") EXPECT_EQ(plan->nvme.experts, 0u);
+        if (request.nvme.value == "off") {
+            EXPECT_EQ(plan->nvme.experts, 0u);
+        }
     }
 }
 
