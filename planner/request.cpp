@@ -64,9 +64,9 @@ Status read_range(YamlReader& parent, std::string_view key, Setting<Range>& rang
     if (node == nullptr) return ok_status();
     YamlReader reader(*node, parent.source(), std::string(key));
     Range value = range.value;
-    const Range before = value;
     reader.count("tokens", value.target, 1, kTokensMax).count("min", value.minimum, 1, kTokensMax);
-    if (value.target != before.target) value.minimum = std::min(value.minimum, value.target);
+    // A default minimum gives way to a small target; one that the profile states does not.
+    if (reader.child("min") == nullptr) value.minimum = std::min(value.minimum, value.target);
     if (value.minimum > value.target)
         reader.fail(node->line,
                     fmt::format("{}: min {} is above tokens {}", key, value.minimum, value.target));
