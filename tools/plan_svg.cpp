@@ -66,10 +66,6 @@ void heading(Picture& picture, std::string_view text) {
     picture.y += kLine + 6;
 }
 
-std::string gib(std::uint64_t bytes) {
-    return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / static_cast<double>(kGiB));
-}
-
 /// One bar a tier, all on one scale, so that a host of 128 GB looks its size beside a card of 24.
 void draw_tiers(Picture& picture, const std::vector<Tier>& tiers) {
     std::uint64_t longest_bytes = 1;
@@ -82,7 +78,7 @@ void draw_tiers(Picture& picture, const std::vector<Tier>& tiers) {
         for (const TierPart& part : parts_of(tier)) {
             const double width = scale * static_cast<double>(part.size_bytes);
             draw_box(picture.body, {x, picture.y, width, kBarHeight}, part.style->hex,
-                     fmt::format("{}: {}", part.style->label, gib(part.size_bytes)));
+                     fmt::format("{}: {}", part.style->label, format_bytes(part.size_bytes)));
             x += width;
         }
         picture.y += kBarHeight + kGap;
@@ -111,7 +107,7 @@ void draw_legend(Picture& picture, const std::vector<Tier>& tiers) {
         const double y = picture.y + kLine * static_cast<double>(at / kColumns);
         draw_box(picture.body, {x, y + 3, 12, 12}, sums[at].style->hex, sums[at].style->label);
         draw_text(picture.body, x + 18, y + 13, "small",
-                  fmt::format("{} {}", sums[at].style->label, gib(sums[at].size_bytes)));
+                  fmt::format("{} {}", sums[at].style->label, format_bytes(sums[at].size_bytes)));
     }
     picture.y += kLine * static_cast<double>(ceil_div(sums.size(), kColumns));
 }
@@ -184,12 +180,11 @@ void draw_workspace(Picture& picture, const DevicePlan& device) {
         const auto span = static_cast<double>(buffer.lifetime.last_op) - first;
         draw_box(picture.body, {left + per_op * first, top, per_op * span, height},
                  kBufferShades[shade++ % std::size(kBufferShades)],
-                 fmt::format("{}: {} MiB, ops {} to {}", buffer.name, format_mib(buffer.size_bytes),
+                 fmt::format("{}: {}, ops {} to {}", buffer.name, format_mib(buffer.size_bytes),
                              buffer.lifetime.first_op, buffer.lifetime.last_op));
     }
     draw_text(picture.body, kMargin, picture.y + 12, "small",
-              fmt::format("{:.0f} MiB", static_cast<double>(device.workspace_packed_bytes) /
-                                            static_cast<double>(kMiB)));
+              format_mib(device.workspace_packed_bytes));
     draw_text(picture.body, kMargin, bottom, "small", "0");
     picture.y = bottom + kLine;
     draw_text(picture.body, left, picture.y - 4, "small",
@@ -217,7 +212,7 @@ std::string plan_svg(const Plan& plan) {
     picture.y += kLine + 4;
     if (plan.refusal) {
         draw_text(picture.body, kMargin, picture.y + 14, "label",
-                  fmt::format("{} is short by {} MiB", plan.refusal->pool,
+                  fmt::format("{} is short by {}", plan.refusal->pool,
                               format_mib(plan.refusal->short_bytes)));
         picture.y += kLine;
         return document(picture);
