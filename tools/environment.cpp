@@ -184,6 +184,10 @@ std::uint64_t available_memory_bytes(const std::string& root) {
     return std::min(*kib * kKiB, control_group_room_bytes(root));
 }
 
+std::uint64_t total_memory_bytes(const std::string& root) {
+    return keyed_number(fs::path(root) / "proc/meminfo", "MemTotal:").value_or(0) * kKiB;
+}
+
 Result<MachineFacts> machine_of(const Request& request, const std::string& config_dir) {
     const std::string& name = request.device.value;
     if (name.empty() || name == "cpu") return this_machine_cpu(request);

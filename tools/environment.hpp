@@ -22,6 +22,9 @@ namespace plimsoll {
 /// where that is less. `root` is "/" but in tests. 0 where the system does not say.
 [[nodiscard]] std::uint64_t available_memory_bytes(const std::string& root = "/");
 
+/// All memory of the machine, MemTotal. 0 where the system does not say.
+[[nodiscard]] std::uint64_t total_memory_bytes(const std::string& root = "/");
+
 /// The machine a request means: a named device file or a file's path, with host memory from
 /// --host-mem or this machine; "cpu", or nothing named and no GPU here: this machine's memory as
 /// the only device.

@@ -10,6 +10,7 @@
 #include "tools/command.hpp"
 #include "tools/fit.hpp"
 #include "tools/plan_command.hpp"
+#include "tools/probe.hpp"
 
 namespace plimsoll {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 constexpr Command kCommands[] = {
     {"fit", "What fits where, before loading or even downloading a model", add_fit_command},
     {"plan", "Show, compare or draw saved plans", add_plan_command},
+    {"probe", "Measure this machine and write a device file", add_probe_command},
 };
 
 /// One line, whatever a message holds: file names and values are the user's.

@@ -83,12 +83,17 @@ cudaError_t describe(int index, GpuFacts& gpu) {
     std::size_t free_bytes = 0, total_bytes = 0;
     status = cudaSetDevice(index);
     if (status == cudaSuccess) status = cudaMemGetInfo(&free_bytes, &total_bytes);
+    int clock_khz = 0;
+    if (status == cudaSuccess)
+        status = cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, index);
     gpu = {.index = static_cast<std::uint32_t>(index),
            .name = properties.name,
            .compute_major = static_cast<std::uint32_t>(properties.major),
            .compute_minor = static_cast<std::uint32_t>(properties.minor),
            .total_bytes = total_bytes,
            .free_bytes = free_bytes,
+           .n_multiprocessors = static_cast<std::uint32_t>(properties.multiProcessorCount),
+           .clock_hz = clock_khz * 1e3,
            .shares_host_memory = properties.integrated != 0};
     return status;
 }
@@ -121,6 +126,12 @@ cudaError_t time_copies(std::uint64_t free_bytes, GpuRates& rates) {
 
 GpuList list_gpus() {
     GpuList list;
+    // Asked for GPUs without a driver, CUDA complains of the driver's version.
+    int driver_version = 0;
+    if (cudaDriverGetVersion(&driver_version) == cudaSuccess && driver_version == 0) {
+        list.problem = "no NVIDIA driver";
+        return list;
+    }
     int count = 0;
     cudaError_t status = cudaGetDeviceCount(&count);
     if (status == cudaErrorNoDevice) {

@@ -15,6 +15,8 @@ struct GpuFacts {
     std::uint64_t total_bytes =
         0;                         // all that the driver hands out; less than the label on the card
     std::uint64_t free_bytes = 0;  // after the context and this program's kernels took theirs
+    std::uint32_t n_multiprocessors = 0;
+    double clock_hz = 0;  // the multiprocessors' at boost
     bool shares_host_memory = false;
 };
 

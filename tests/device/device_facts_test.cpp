@@ -20,6 +20,8 @@ TEST(DeviceFacts, DescribesEveryVisibleGpu) {
         EXPECT_EQ(gpu.index, at);
         EXPECT_FALSE(gpu.name.empty());
         EXPECT_GE(gpu.compute_major, 7u);
+        EXPECT_GT(gpu.n_multiprocessors, 0u);
+        EXPECT_GT(gpu.clock_hz, 500e6);
         EXPECT_GT(gpu.free_bytes, 0u);
         // A context takes memory, so free is below total from the first call on.
         EXPECT_LT(gpu.free_bytes, gpu.total_bytes);

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/device_facts.hpp"
+#include "planner/machine.hpp"
+
+namespace plimsoll {
+
+/// One line of a probe's table: what was measured, its figure, and how.
+struct ProbeRow {
+    std::string subject;  // "memory", "disk /models", "cuda:0 copy"
+    std::string figure;   // "21.3 GB/s"; "none" where there is none
+    std::string how;      // "read by 2 threads", or why there is no figure
+};
+
+/// This machine as measured, as facts to plan with and as rows to read.
+struct MachineProbe {
+    MachineFacts machine;
+    std::vector<ProbeRow> rows;
+};
+
+/// Measures memory, the disk that holds `folder` and the GPUs; about five seconds, 1 GiB of memory
+/// and as much of the disk. Without GPUs the only device is the processor with its memory. Fails
+/// where the disk cannot be measured.
+[[nodiscard]] Result<MachineProbe> probe_machine(const std::string& name,
+                                                 const std::string& folder);
+
+/// Bytes per second that `n_threads` read from a buffer of `size_bytes`, the best of several
+/// passes.
+[[nodiscard]] double measure_memory_bytes_per_s(std::uint64_t size_bytes, std::uint32_t n_threads);
+
+/// A GPU's facts for planning, from what its driver says and what was measured. Tensor rates follow
+/// from multiprocessors, clock and architecture; 0 for an architecture that is not known.
+[[nodiscard]] DeviceFacts device_of(const kernels::GpuFacts& gpu, const kernels::GpuRates& rates);
+
+}  // namespace plimsoll
