@@ -195,7 +195,8 @@ public:
             threads.emplace_back([this] { read_blocks(); });
         for (std::thread& thread : threads) thread.join();
         const std::uint64_t failed = failed_.load();
-        if (failed != kNone) return reads_.error(failed >> kErrnoBits, failed & kErrnoMask);
+        if (failed != kNone)
+            return reads_.error(failed >> kErrnoBits, static_cast<int>(failed & kErrnoMask));
         return read_bytes_.load();
     }
 
