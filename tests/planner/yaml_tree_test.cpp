@@ -19,8 +19,8 @@ TEST(YamlTree, RemembersLinesAndOrder) {
 }
 
 TEST(YamlTree, RefusesWhatCouldGrowWhenRead) {
-    for (const char* text : {"a: &x 1\n", "a: *x\n", "a: !!str 1\n", "? [1]\n: 2\n",
-                             "---\na: 1\n---\nb: 2\n", ""})
+    for (const char* text :
+         {"a: &x 1\n", "a: *x\n", "a: !!str 1\n", "? [1]\n: 2\n", "---\na: 1\n---\nb: 2\n", ""})
         EXPECT_FALSE(parse_yaml(text, "t.yaml")) << text;
 }
 

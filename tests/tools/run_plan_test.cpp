@@ -10,14 +10,13 @@ namespace plimsoll {
 namespace {
 
 Plan cpu_plan() {
-    Plan plan{
-        .experts_total = 96,
-        .machine_name = "this machine",
-        .verdict = Verdict::full,
-        .grant = {.context_tokens = 8192, .chunk_tokens = 2048},
-        .features = {{.name = "context", .requested = "8192", .granted = "8192"}},
-        .predicted = {
-            .decode_tokens_per_s = 12, .prefill_tokens_per_s = 80, .bound = "memory of cpu"}};
+    Plan plan{.experts_total = 96,
+              .machine_name = "this machine",
+              .verdict = Verdict::full,
+              .grant = {.context_tokens = 8192, .chunk_tokens = 2048},
+              .features = {{.name = "context", .requested = "8192", .granted = "8192"}},
+              .predicted = {
+                  .decode_tokens_per_s = 12, .prefill_tokens_per_s = 80, .bound = "memory of cpu"}};
     DevicePlan cpu{.facts = {.name = "cpu", .architecture = "cpu"},
                    .budget_bytes = 4 * kGiB,
                    .experts = 96,
