@@ -171,20 +171,11 @@ private:
         schedule_.buffers[static_cast<std::size_t>(here)].lifetime.last_op = index + 1;
     }
 
-    /// Largest quantised row that any layer of the phase needs for these weights, in blocks of 32
-    /// or 256.
-    [[nodiscard]] std::uint64_t quantized_bytes(std::initializer_list<TensorRole> weights,
-                                                std::uint64_t n, bool blocks_of_256) const {
-        if (!shape_.quantized_activations) return 0;
-        std::uint64_t bytes = 0;
+    /// The tensors of a role that the phase's stretch serves: one a layer of its kind.
+    template <class Visit>
+    void for_each_weight(TensorRole role, Visit&& visit) const {
         const auto consider = [&](const Model& model, std::int32_t layer) {
-            for (const TensorRole role : weights) {
-                const Tensor* tensor = model.find(role, layer);
-                if (tensor == nullptr) continue;
-                const bool is_256 = info_of(tensor->type).block_elements == 256;
-                if (is_256 == blocks_of_256)
-                    bytes = std::max(bytes, quantized_row_bytes(tensor->type, n));
-            }
+            if (const Tensor* tensor = model.find(role, layer)) visit(*tensor);
         };
         if (phase_ == PhaseKind::mtp_layer) {
             consider(*mtp_, 0);
@@ -195,24 +186,39 @@ private:
                 if (layer_phase(hyper_.compress_ratios[layer]) == phase_)
                     consider(model_, static_cast<std::int32_t>(layer));
         }
+    }
+
+    /// Largest quantised row that any layer of the phase needs for these weights, in blocks of 32
+    /// or 256.
+    [[nodiscard]] std::uint64_t quantized_bytes(std::initializer_list<TensorRole> weights,
+                                                std::uint64_t n, bool blocks_of_256) const {
+        if (!shape_.quantized_activations) return 0;
+        std::uint64_t bytes = 0;
+        for (const TensorRole role : weights)
+            for_each_weight(role, [&](const Tensor& tensor) {
+                const bool is_256 = info_of(tensor.type).block_elements == 256;
+                if (is_256 == blocks_of_256)
+                    bytes = std::max(bytes, quantized_row_bytes(tensor.type, n));
+            });
         return bytes;
+    }
+
+    /// Whether any layer of the phase multiplies this weight with float32 rows.
+    [[nodiscard]] bool takes_float32(TensorRole weight) const {
+        bool takes = !shape_.quantized_activations;
+        for_each_weight(weight, [&](const Tensor& tensor) {
+            if (info_of(tensor.type).block_elements == 1) takes = true;
+        });
+        return takes;
     }
 
     /// Largest scratch that any layer of the phase needs behind this down weight.
     [[nodiscard]] std::uint64_t mid_bytes(TensorRole down, std::uint64_t n_assignments) const {
         std::uint64_t bytes = 0;
-        const auto consider = [&](const Model& model, std::int32_t layer) {
-            if (const Tensor* tensor = model.find(down, layer))
-                bytes =
-                    std::max(bytes, expert_mid_bytes(n_assignments, hyper_.expert_ff_dim,
-                                                     tensor->type, shape_.quantized_activations));
-        };
-        if (phase_ == PhaseKind::mtp_layer)
-            consider(*mtp_, 0);
-        else
-            for (std::uint32_t layer = shape_.layer_first; layer < shape_.layer_last; ++layer)
-                if (layer_phase(hyper_.compress_ratios[layer]) == phase_)
-                    consider(model_, static_cast<std::int32_t>(layer));
+        for_each_weight(down, [&](const Tensor& tensor) {
+            bytes = std::max(bytes, expert_mid_bytes(n_assignments, hyper_.expert_ff_dim,
+                                                     tensor.type, shape_.quantized_activations));
+        });
         return bytes;
     }
 
@@ -250,7 +256,7 @@ private:
             case R::streams:
                 return (tokens + (mtp_ != nullptr ? 1 : 0)) * streams_row * kFloatBytes;
             case R::mtp_streams: return floats(streams_row);
-            case R::mtp_norms: return floats((1 + h.n_streams) * hidden);
+            case R::mtp_norms: return floats((2 + h.n_streams) * hidden);
             case R::attn_in:
             case R::ffn_in:
             case R::sublayer_out: return floats(hidden);
@@ -337,11 +343,9 @@ private:
         op(OpKind::append_window, {R::kv_rows}, {});
         quantize(OpKind::quantize_attn_out, R::q, R::attn_out_q8, R::attn_out_q8k);
         // Once quantised the float32 rows are dead, so they are no input of the product.
-        const bool quantized = bytes_of(R::attn_out_q8) + bytes_of(R::attn_out_q8k) != 0;
-        if (quantized)
-            op(OpKind::output_a, {R::attn_out_q8, R::attn_out_q8k}, {R::attn_low});
-        else
-            op(OpKind::output_a, {R::q}, {R::attn_low});
+        std::vector<BufferRole> output_a_reads = {R::attn_out_q8, R::attn_out_q8k};
+        if (takes_float32(TensorRole::attn_output_a)) output_a_reads.push_back(R::q);
+        op(OpKind::output_a, std::move(output_a_reads), {R::attn_low});
         quantize(OpKind::quantize_attn_low, R::attn_low, R::attn_low_q8, R::attn_low_q8k);
         op(OpKind::output_b, {R::attn_low, R::attn_low_q8, R::attn_low_q8k}, {R::sublayer_out});
         op(OpKind::hc_attn_merge, {R::sublayer_out, R::hc_coefficients, streams}, {streams});
@@ -368,7 +372,9 @@ private:
         begin(kind);
         op(OpKind::head_mix, {streams}, {R::head_in});
         quantize(OpKind::quantize_head_in, R::head_in, R::head_in_q8, R::head_in_q8k);
-        op(OpKind::head, {R::head_in, R::head_in_q8, R::head_in_q8k}, {});
+        // The streams stay until the head is through: where every position's logits are asked for,
+        // this stretch runs again for each handful of rows.
+        op(OpKind::head, {R::head_in, R::head_in_q8, R::head_in_q8k, streams}, {});
     }
 
     void draft_head() {

@@ -42,7 +42,7 @@ enum class OpKind : std::uint8_t {
     hc_ffn_merge,
     head_mix,  // streams -> head_in
     quantize_head_in,
-    head,       // head_in -> logits (a region of its own)
+    head,       // head_in -> logits (a region of its own); streams stay for the rows not yet done
     mtp_input,  // streams, token_ids -> mtp_streams
     count,
 };
@@ -92,7 +92,8 @@ enum class BufferRole : std::uint8_t {
     head_in_q8,
     head_in_q8k,
     mtp_streams,  // [T, n_streams, hidden] f32
-    mtp_norms,    // [T, 1 + n_streams, hidden] f32: normed inputs of the draft head
+    mtp_norms,    // [T, 2 + n_streams, hidden] f32: normed inputs of the draft head, and the
+                  // embedding's product
     count,
 };
 [[nodiscard]] std::string_view buffer_role_name(BufferRole role);
