@@ -11,6 +11,7 @@
 #include "tools/fit.hpp"
 #include "tools/plan_command.hpp"
 #include "tools/probe.hpp"
+#include "tools/synth.hpp"
 
 namespace plimsoll {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 constexpr Command kCommands[] = {
     {"fit", "What fits where, before loading or even downloading a model", add_fit_command},
     {"plan", "Show, compare or draw saved plans", add_plan_command},
+    {"synth", "Make a synthetic model file", add_synth_command},
     {"probe", "Measure this machine and write a device file", add_probe_command},
 };
 

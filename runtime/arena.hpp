@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "planner/plan.hpp"
+#include "planner/result.hpp"
+
+namespace plimsoll {
+
+/// The memory of a planned arena: one allocation of exactly its size, made once.
+///
+///     open    regions are taken, each once
+///     sealed  nothing is: taking one is a bug and stops with the region's name
+///
+/// Pages become resident when something is written to them, so that the resident size tells how
+/// much of the plan is in use.
+class ArenaMemory {
+public:
+    /// Reserves the memory of `arena`, which outlives this object. Error, kind no_fit, where the
+    /// system refuses; the message names the arena and its size.
+    [[nodiscard]] static Result<ArenaMemory> reserve(const Arena& arena);
+
+    /// The bytes of one of the plan's regions, for the only time. `size_bytes` is what the caller
+    /// will use of it; another than planned (but for the pad to kTensorAlignmentBytes) is a bug, as
+    /// is a region that does not exist.
+    [[nodiscard]] std::span<std::byte> take(RegionKind kind, std::int32_t layer,
+                                            std::uint64_t size_bytes);
+
+    /// For regions whose kind and layer are not unique (expert pools). `region` is one of the
+    /// plan's.
+    [[nodiscard]] std::span<std::byte> take(const Region& region);
+
+    void seal() { sealed_ = true; }
+
+    [[nodiscard]] const Arena& plan() const { return *plan_; }
+
+    /// Bytes of the allocation that have memory behind them now, in whole pages.
+    [[nodiscard]] std::uint64_t resident_bytes() const;
+
+private:
+    struct Unmap {
+        std::uint64_t size_bytes = 0;
+        void operator()(std::byte* base) const;
+    };
+
+    ArenaMemory(const Arena& arena, std::byte* base, std::uint64_t size_bytes)
+        : plan_(&arena), base_(base, Unmap{size_bytes}), taken_(arena.regions.size(), false) {}
+
+    const Arena* plan_;
+    std::unique_ptr<std::byte, Unmap> base_;  // null for an arena of no bytes
+    std::vector<bool> taken_;                 // by region
+    bool sealed_ = false;
+};
+
+}  // namespace plimsoll
