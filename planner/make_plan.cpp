@@ -265,6 +265,18 @@ struct Cure {
     Request request;
 };
 
+/// What is short goes to the host instead, in whole GiB.
+Cure more_host_memory(const Request& request, const Refusal& refusal, const Plan& plan) {
+    // A percent of the budget's shortage is rounded up, so that the cure is enough.
+    const std::uint64_t percent = std::max<std::uint64_t>(1, request.host_percent.value);
+    const std::uint64_t more = ceil_div(refusal.short_bytes, percent) * 100 + 100;
+    const std::uint64_t wanted = align_up(plan.host.available_bytes + more, kGiB);
+    Cure cure{fmt::format("give {} of host memory", format_mib(wanted)),
+              fmt::format("--host-mem {}GiB", wanted / kGiB), request};
+    cure.request.host_bytes.value = wanted;
+    return cure;
+}
+
 std::vector<Cure> possible_cures(const Request& request, const Refusal& refusal, const Plan& plan) {
     std::vector<Cure> cures;
     const auto relax = [&](Setting<Wish> Request::*wish, std::string text, std::string option) {
@@ -293,16 +305,9 @@ std::vector<Cure> possible_cures(const Request& request, const Refusal& refusal,
         cure.request.context.value = {.target = tokens, .minimum = tokens};
         cures.push_back(std::move(cure));
     }
-    if (refusal.pool == "host") {
-        // A percent of the budget's shortage is rounded up, so that the cure is enough.
-        const std::uint64_t percent = std::max<std::uint64_t>(1, request.host_percent.value);
-        const std::uint64_t more = ceil_div(refusal.short_bytes, percent) * 100 + 100;
-        const std::uint64_t wanted = align_up(plan.host.available_bytes + more, kMiB);
-        Cure cure{fmt::format("give {} of host memory", format_mib(wanted)),
-                  fmt::format("--host-mem {}MiB", wanted / kMiB), request};
-        cure.request.host_bytes.value = wanted;
-        cures.push_back(std::move(cure));
-    } else if (refusal.pool != "experts on devices") {
+    const bool has_host_tier = plan.host.available_bytes != 0;
+    if (has_host_tier) cures.push_back(more_host_memory(request, refusal, plan));
+    if (refusal.pool != "host" && refusal.pool != "experts on devices") {
         std::uint64_t vram = 0;
         for (const DevicePlan& device : plan.devices)
             if (device.facts.name == refusal.pool) vram = device.vram_bytes;

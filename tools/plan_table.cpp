@@ -26,11 +26,11 @@ std::string share(std::uint64_t bytes, std::uint64_t whole_bytes) {
     return percent < 0.05 ? "<0.1 %" : fmt::format("{:.1f} %", percent);
 }
 
-std::string cell(const Tier& tier, std::uint64_t bytes) {
+std::string cell(const Tier& tier, std::uint64_t bytes, bool of_budget) {
     if (tier.is_file) return right_aligned(bytes == 0 ? "-" : mib(bytes), kTierColumns - 1) + " ";
     const std::string number = bytes == 0 ? "-" : bytes < kMiB / 2 ? "<1" : mib(bytes);
     return right_aligned(number, kMibColumns) +
-           right_aligned(share(bytes, tier.budget_bytes), kShareColumns);
+           right_aligned(of_budget ? share(bytes, tier.budget_bytes) : "", kShareColumns);
 }
 
 /// The rows below the classes; those that are 0 in every tier are left out.
@@ -38,13 +38,14 @@ constexpr struct {
     const char* name;
     std::uint64_t Tier::*field;
     bool always;
+    bool of_budget;  // a part of it, so that a share makes sense
 } kSumRows[] = {
-    {"planned", &Tier::planned_bytes, true},
-    {"unused", &Tier::unused_bytes, true},
-    {"reserve", &Tier::reserve_bytes, false},
-    {"driver overhead", &Tier::overhead_bytes, false},
-    {"not available", &Tier::elsewhere_bytes, false},
-    {"total", &Tier::total_bytes, true},
+    {"planned", &Tier::planned_bytes, true, true},
+    {"unused", &Tier::unused_bytes, true, true},
+    {"reserve", &Tier::reserve_bytes, false, false},
+    {"driver overhead", &Tier::overhead_bytes, false, false},
+    {"not available", &Tier::elsewhere_bytes, false, false},
+    {"total", &Tier::total_bytes, true, false},
 };
 
 std::string rule(std::size_t columns, const View& view) {
@@ -53,9 +54,10 @@ std::string rule(std::size_t columns, const View& view) {
     return out + "\n";
 }
 
-std::string row(std::string_view name, std::span<const Tier> tiers, auto&& bytes_of) {
+std::string row(std::string_view name, std::span<const Tier> tiers, bool of_budget,
+                auto&& bytes_of) {
     std::string line = padded(name, kNameColumns);
-    for (const Tier& tier : tiers) line += cell(tier, bytes_of(tier));
+    for (const Tier& tier : tiers) line += cell(tier, bytes_of(tier), of_budget);
     line.erase(line.find_last_not_of(' ') + 1);
     return line + "\n";
 }
@@ -75,7 +77,7 @@ std::string table_of(std::span<const Tier> tiers, const View& view) {
         if (std::all_of(tiers.begin(), tiers.end(),
                         [&](const Tier& tier) { return bytes_of(tier) == 0; }))
             continue;
-        out += row(kClassStyles[cls].label, tiers, bytes_of);
+        out += row(kClassStyles[cls].label, tiers, true, bytes_of);
     }
     out += rule(columns, view);
     for (const auto& sum : kSumRows) {
@@ -84,7 +86,7 @@ std::string table_of(std::span<const Tier> tiers, const View& view) {
         };
         const bool empty = std::all_of(tiers.begin(), tiers.end(),
                                        [&](const Tier& tier) { return bytes_of(tier) == 0; });
-        if (!empty || sum.always) out += row(sum.name, tiers, bytes_of);
+        if (!empty || sum.always) out += row(sum.name, tiers, sum.of_budget, bytes_of);
     }
     return out;
 }

@@ -151,17 +151,18 @@ std::string plan_map(const Plan& plan, const View& view) { return tier_map(tiers
 
 std::string plan_text(const Plan& plan, std::span<const Suggestion> alternatives,
                       const View& view) {
-    const std::vector<Tier> tiers = tiers_of(plan);
-    std::string out = header(plan, view) + "\n" + class_table(tiers, view);
-    out += "\n" + tier_map(tiers, view);
-    out += heading("Decisions", view);
-    for (const Feature& feature : plan.features) out += feature_lines(feature, view);
+    std::string out = header(plan, view);
     if (plan.refusal) {
+        // Nothing is placed, so there is nothing to tabulate.
         out += heading("Why not", view) + refusal_lines(*plan.refusal, view);
         if (!plan.refusal->suggestions.empty())
             out +=
                 heading("What would fit", view) + suggestion_lines(plan.refusal->suggestions, view);
     } else {
+        const std::vector<Tier> tiers = tiers_of(plan);
+        out += "\n" + class_table(tiers, view) + "\n" + tier_map(tiers, view);
+        out += heading("Decisions", view);
+        for (const Feature& feature : plan.features) out += feature_lines(feature, view);
         out += heading("Speed", view) + prediction_lines(plan, view);
         out += heading("Workspace", view) + workspace_lines(plan, view);
     }
