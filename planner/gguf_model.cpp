@@ -39,22 +39,6 @@ Result<ModelKind> kind_of(const GgufFile& file) {
                               printable(*name), kMainArchitecture, kMtpArchitecture));
 }
 
-/// One tensor of the file against what the hyperparameters say it is.
-void check_tensor(const Tensor& expected, const GgufTensor& found, ProblemList& problems) {
-    const TensorRoleInfo& role = info_of(expected.role);
-    const TensorTypeInfo& type = info_of(found.type);
-    if (found.dims != expected.dims) {
-        problems.add(fmt::format("tensor '{}': dims {}, must be {}", found.name,
-                                 dims_text(found.dims), dims_text(expected.dims)));
-    } else if (!accepts(role.storage, found.type)) {
-        problems.add(
-            fmt::format("tensor '{}': type {} is not supported here", found.name, type.name));
-    } else if (found.dims[0] % type.block_elements != 0) {
-        problems.add(fmt::format("tensor '{}': rows of {} are not whole {} blocks of {}",
-                                 found.name, found.dims[0], type.name, type.block_elements));
-    }
-}
-
 /// Gate and up of a layer go through one product and must be stored alike.
 void check_pairs(const Model& model, ProblemList& problems) {
     const auto compare = [&](TensorRole gate_role, TensorRole up_role, std::int32_t layer) {
@@ -87,11 +71,15 @@ void match_tensors(const GgufFile& file, Model& model, ProblemList& problems) {
             if (ignored++ == 0) first_ignored = printable(found.name);
             continue;
         }
-        check_tensor(*at->second, found, problems);
         Tensor tensor = *at->second;
         tensor.type = found.type;
         tensor.file_offset_bytes = found.offset_bytes;
         tensor.size_bytes = found.size_bytes;
+        if (found.dims != tensor.dims)
+            problems.add(fmt::format("tensor '{}': dims {}, must be {}", found.name,
+                                     dims_text(found.dims), dims_text(tensor.dims)));
+        else if (std::string problem = storage_problem(tensor); !problem.empty())
+            problems.add(std::move(problem));
         model.tensors.push_back(std::move(tensor));
         by_name.erase(at);
     }

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "planner/hyper_fields.hpp"
+#include "planner/tensor_table.hpp"
 #include "planner/units.hpp"
 #include "planner/yaml_tree.hpp"
 
@@ -143,6 +144,10 @@ Result<Model> model_from_inventory(const Inventory& inventory) {
     model.published = inventory.published;
     model.hyper = inventory.hyper;
     model.tensors = tensors_of(inventory.kind, inventory.hyper, inventory.storage);
+    for (const Tensor& tensor : model.tensors)
+        if (const std::string problem = storage_problem(tensor); !problem.empty())
+            return Error{ErrorKind::bad_file,
+                         fmt::format("inventory {}: {}", inventory.name, problem)};
     const Tensor& last = model.tensors.back();
     model.data_bytes = align_up(last.file_offset_bytes + last.size_bytes, kFileAlignmentBytes);
     if (inventory.data_bytes != 0 && inventory.data_bytes != model.data_bytes)

@@ -203,6 +203,16 @@ bool accepts(StorageRule rule, TensorType type) {
     return false;
 }
 
+std::string storage_problem(const Tensor& tensor) {
+    const TensorTypeInfo& type = info_of(tensor.type);
+    if (!accepts(info_of(tensor.role).storage, tensor.type))
+        return fmt::format("tensor '{}': type {} is not supported here", tensor.name, type.name);
+    if (tensor.dims[0] % type.block_elements != 0)
+        return fmt::format("tensor '{}': rows of {} are not whole {} blocks of {}", tensor.name,
+                           tensor.dims[0], type.name, type.block_elements);
+    return {};
+}
+
 std::string tensor_name(ModelKind kind, TensorRole role, std::int32_t layer) {
     const TensorRoleInfo& row = info_of(role);
     if (row.layers == LayerSet::none) return std::string(row.suffix);

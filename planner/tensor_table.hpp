@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -57,5 +58,9 @@ struct TensorRoleInfo {
 
 /// True where the engine can read a tensor stored under `rule` as `type`.
 [[nodiscard]] bool accepts(StorageRule rule, TensorType type);
+
+/// Why no engine reads `tensor` as it is stored ("tensor 'x': type Q8_0 is not supported here");
+/// empty where one does.
+[[nodiscard]] std::string storage_problem(const Tensor& tensor);
 
 }  // namespace plimsoll

@@ -73,8 +73,9 @@ Result<SyntheticModel> synthetic_model(const Inventory& shape, std::uint64_t see
             ErrorKind::usage,
             fmt::format("{}: synthetic routing tables need a power of two of experts, not {}",
                         shape.name, shape.hyper.n_experts)};
-    SyntheticModel model{.seed = seed, .hyper = shape.hyper};
-    model.tensors = tensors_of(shape.kind, shape.hyper, shape.storage);
+    const Result<Model> described = model_from_inventory(shape);
+    if (!described) return described.error();
+    SyntheticModel model{.seed = seed, .hyper = shape.hyper, .tensors = described->tensors};
     GgufWriter writer;
     if (const Status added = add_metadata(writer, shape); !added) return added.error();
     for (const Tensor& tensor : model.tensors) writer.add_tensor(tensor);
