@@ -80,9 +80,7 @@ struct RawHeader {
     void set_u32(std::string_view key, std::uint32_t value) {
         set(key, GgufValueType::u32, number(value));
     }
-    void set_f32(std::string_view key, float value) {
-        set(key, GgufValueType::f32, number(value));
-    }
+    void set_f32(std::string_view key, float value) { set(key, GgufValueType::f32, number(value)); }
     void set_string(std::string_view key, std::string_view value) {
         set(key, GgufValueType::string, counted(value));
     }

@@ -42,8 +42,10 @@ void add_hyperparameters(const Hyperparameters& hyper, RawHeader& header) {
 
 void add_token_tables(std::uint32_t vocab_size, RawHeader& header) {
     std::string words, merges;
-    for (std::uint32_t word = 0; word < vocab_size; ++word) words += counted(fmt::format("w{}", word));
-    for (std::uint32_t word = 1; word < vocab_size; ++word) merges += counted(fmt::format("w {}", word));
+    for (std::uint32_t word = 0; word < vocab_size; ++word)
+        words += counted(fmt::format("w{}", word));
+    for (std::uint32_t word = 1; word < vocab_size; ++word)
+        merges += counted(fmt::format("w {}", word));
     const std::vector<std::int32_t> types(vocab_size, 1);
     header.set("tokenizer.ggml.tokens", GgufValueType::array,
                array_bytes(GgufValueType::string, vocab_size, words));
