@@ -25,11 +25,11 @@ Result<ArenaMemory> ArenaMemory::reserve(const Arena& arena) {
     void* base = mmap(nullptr, arena.planned_bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) {
-        return Error{ErrorKind::no_fit,
-                     fmt::format("{}: the system refuses {} in one piece ({}): lower --vram or "
-                                 "--host-mem, or free memory",
-                                 arena.name, format_bytes(arena.planned_bytes),
-                                 std::strerror(errno))};
+        return Error{
+            ErrorKind::no_fit,
+            fmt::format("{}: the system refuses {} in one piece ({}): lower --vram or "
+                        "--host-mem, or free memory",
+                        arena.name, format_bytes(arena.planned_bytes), std::strerror(errno))};
     }
     return ArenaMemory(arena, static_cast<std::byte*>(base), arena.planned_bytes);
 }
@@ -37,9 +37,8 @@ Result<ArenaMemory> ArenaMemory::reserve(const Arena& arena) {
 std::span<std::byte> ArenaMemory::take(RegionKind kind, std::int32_t layer,
                                        std::uint64_t size_bytes) {
     const Region* region = plan_->find(kind, layer);
-    PLIMSOLL_CHECK(region != nullptr,
-                   fmt::format("{} has no region of kind {} for layer {}", plan_->name,
-                               static_cast<int>(kind), layer));
+    PLIMSOLL_CHECK(region != nullptr, fmt::format("{} has no region of kind {} for layer {}",
+                                                  plan_->name, static_cast<int>(kind), layer));
     PLIMSOLL_CHECK(align_up(size_bytes, kTensorAlignmentBytes) == region->size_bytes,
                    fmt::format("{} of {} has {} bytes planned and {} are used", region->name,
                                plan_->name, region->size_bytes, size_bytes));

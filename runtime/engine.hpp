@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "planner/plan.hpp"
+#include "planner/result.hpp"
+#include "runtime/expert_counts.hpp"
+#include "runtime/loader.hpp"
+#include "runtime/token_id.hpp"
+
+namespace plimsoll {
+
+/// What an engine is made from. The plan and the models it was made from outlive the engine.
+struct EngineSource {
+    const Plan* plan = nullptr;  // of one device, which is a host arena, without experts on NVMe
+    const Model* model = nullptr;
+    const Model* mtp = nullptr;   // null without a draft head
+    std::uint32_t n_threads = 1;  // that compute and load, the caller's included
+    LoadProgress progress;        // may be empty
+};
+
+/// Takes the logits [vocab] f32 of one position; they are gone when it returns. An error ends the
+/// feeding.
+using LogitsSink = std::function<Status(std::uint64_t position, std::span<const float> logits)>;
+
+/// A plan carried out on the CPU: its arenas allocated, its weights loaded, its schedule run over
+/// the tokens that are fed. One conversation at a time. After `create` nothing allocates.
+///
+/// The plan decides where everything is and changes no bit of any logit, nor does how tokens are
+/// divided among calls.
+class Engine {
+public:
+    /// Errors: memory that the system refuses (no_fit), a file that is not the planned one
+    /// (bad_file) or cannot be read (io).
+    [[nodiscard]] static Result<Engine> create(const EngineSource& source);
+    ~Engine();
+    Engine(Engine&&) noexcept;
+    Engine& operator=(Engine&&) = delete;
+
+    /// Forgets all tokens.
+    void reset();
+
+    /// Tokens fed so far, which is the position of the next one.
+    [[nodiscard]] std::uint64_t position() const;
+    /// The most tokens of one call.
+    [[nodiscard]] std::uint64_t chunk_tokens() const;
+
+    /// Runs the main model over tokens behind those fed before: 1 to chunk_tokens() of them, within
+    /// the planned context, each below the vocabulary's size. Returns the logits [vocab] of the
+    /// last one, valid until the next call.
+    [[nodiscard]] std::span<const float> feed(std::span<const TokenId> tokens);
+
+    /// The same with the logits of every position. With `draft` the draft head runs too and gives
+    /// its logits for every position whose next token is known, the last one of the call before
+    /// included: position t pairs the streams at t with token t + 1. Its cache follows only where
+    /// all calls since `reset` had a `draft`.
+    [[nodiscard]] Status feed_all(std::span<const TokenId> tokens, const LogitsSink& main,
+                                  const LogitsSink& draft = {});
+
+    /// Since the engine was made.
+    [[nodiscard]] const ExpertCounts& expert_counts() const;
+
+    /// Planned beside measured memory of each tier, some lines of text.
+    [[nodiscard]] std::string memory_report() const;
+
+private:
+    struct Parts;
+    explicit Engine(std::unique_ptr<Parts> parts);
+
+    std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,47 @@
+#include "runtime/memory_report.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "planner/units.hpp"
+
+namespace plimsoll {
+namespace {
+
+/// Resident bytes of the process: the second number of statm, in pages. 0 where it is not to be
+/// had.
+std::uint64_t process_resident_bytes() {
+    std::ifstream file("/proc/self/statm");
+    std::uint64_t total_pages = 0, resident_pages = 0;
+    if (!(file >> total_pages >> resident_pages)) return 0;
+    return resident_pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+std::string memory_report(std::span<const ArenaMemory* const> arenas) {
+    std::string text = fmt::format("{:<20}{:>16}{:>16}\n", "memory, MiB", "planned", "resident");
+    std::uint64_t arenas_resident_bytes = 0;
+    for (const ArenaMemory* arena : arenas) {
+        const Arena& plan = arena->plan();
+        if (plan.planned_bytes == 0) continue;
+        const std::uint64_t resident_bytes = arena->resident_bytes();
+        arenas_resident_bytes += resident_bytes;
+        text += fmt::format("{:<20}{:>16}{:>16}\n", plan.name, format_mib(plan.planned_bytes),
+                            format_mib(resident_bytes));
+        for (std::size_t cls = 0; cls < kRegionClassCount; ++cls)
+            if (plan.by_class[cls] != 0)
+                text += fmt::format("  {:<18}{:>16}\n",
+                                    region_class_name(static_cast<RegionClass>(cls)),
+                                    format_mib(plan.by_class[cls]));
+    }
+    const std::uint64_t process_bytes = process_resident_bytes();
+    if (process_bytes != 0)
+        text += fmt::format("{:<20}{:>16}{:>16}\n", "program and stacks", "",
+                            format_mib(saturating_sub(process_bytes, arenas_resident_bytes)));
+    return text;
+}
+
+}  // namespace plimsoll
