@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <pty.h>
 #include <signal.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -73,18 +74,31 @@ protected:
         });
     }
     void TearDown() override {
+        if (typist_.joinable()) typist_.join();
         std::fclose(file_);
         drain_.join();
         close(master_);
     }
+    /// Types once the reader edits. Before, the terminal itself takes Ctrl+D for an end of file,
+    /// which is gone when the mode changes, and the reader would wait for ever.
     void type(const std::string& text) {
-        ASSERT_EQ(write(master_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+        if (typist_.joinable()) typist_.join();
+        typist_ = std::thread([this, text] {
+            termios mode{};
+            constexpr int kWaitsMax = 10000;
+            for (int waits = 0; waits < kWaitsMax; ++waits) {
+                if (tcgetattr(master_, &mode) != 0 || (mode.c_lflag & ICANON) == 0) break;
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+            EXPECT_EQ(write(master_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+        });
     }
 
     int master_ = -1;
     int slave_ = -1;
     std::FILE* file_ = nullptr;
     std::thread drain_;
+    std::thread typist_;
     InterruptFlag flag_;
 };
 
