@@ -5,11 +5,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 
 #include "planner/units.hpp"
 #include "tools/text_file.hpp"
+#include "tools/whole_number.hpp"
 
 namespace plimsoll {
 namespace {
@@ -55,12 +55,8 @@ Error usage(std::string message) { return {ErrorKind::usage, std::move(message)}
 
 Result<std::uint64_t> parse_count(std::string_view option, std::string_view text, std::uint64_t min,
                                   std::uint64_t max) {
-    std::uint64_t value = 0;
-    const char* end = text.data() + text.size();
-    const auto [at, problem] = std::from_chars(text.data(), end, value);
-    if (problem != std::errc{} || at != end || value < min || value > max)
-        return usage(fmt::format("{}: '{}' is not a whole number from {} to {}", option, text,
-                                 format_count(min), format_count(max)));
+    const Result<std::uint64_t> value = parse_whole_number(text, min, max);
+    if (!value) return usage(fmt::format("{}: {}", option, value.error().message));
     return value;
 }
 
@@ -148,7 +144,8 @@ Status set_requirements(Request& request, const PlanningOptions& options) {
         if (const Status done = apply_require(request, text); !done) return done;
     }
     const auto disagrees = [](const Text& typed, const Range& range) {
-        return typed && *typed != "max" && *parse_count("", *typed, 1, kTokensMax) != range.target;
+        return typed && *typed != "max" &&
+               *parse_whole_number(*typed, 1, kTokensMax) != range.target;
     };
     if (disagrees(options.context, request.context.value))
         return usage(fmt::format("--ctx {} and --require context={} disagree", *options.context,

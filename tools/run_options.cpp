@@ -4,34 +4,18 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "runtime/stop.hpp"
+#include "tools/whole_number.hpp"
 
 namespace plimsoll {
 namespace {
 
 /// More than any machine has, and few enough that their stacks fit.
 constexpr std::uint32_t kThreadsMax = 1024;
-
-/// Whole numbers only: the parser itself would wrap -1 around and cut 1.5.
-CLI::Validator whole_number(std::uint64_t min, std::uint64_t max) {
-    const auto problem_of = [min, max](const std::string& text) {
-        std::uint64_t value = 0;
-        const char* end = text.data() + text.size();
-        const auto [at, failed] = std::from_chars(text.data(), end, value);
-        const bool ok = failed == std::errc() && at == end && value >= min && value <= max;
-        return ok ? std::string()
-                  : fmt::format("'{}' is not a whole number from {} to {}", text, min, max);
-    };
-    return CLI::Validator(problem_of, "", "");
-}
-
-constexpr std::uint64_t kCountMax = std::numeric_limits<std::uint64_t>::max();
 
 void add_prompt_options(CLI::App& command, RunOptions& options) {
     constexpr const char* kGroup = "Prompt";
@@ -75,14 +59,14 @@ void add_generation_options(CLI::App& command, RunOptions& options) {
     auto* max_tokens = command
                            .add_option("-n,--max-tokens", options.max_tokens,
                                        "Generate at most so many tokens (default: no limit)")
-                           ->check(whole_number(1, kCountMax));
+                           ->check(whole_number(1));
     auto* greedy = command.add_flag("--greedy", options.greedy, "Always the most likely token");
     auto* temperature =
         command.add_option("--temp", sampling.temperature, "Temperature (default 1; 0 is greedy)");
     auto* top_k = command
                       .add_option("--top-k", sampling.top_k,
                                   "Draw from the K most likely tokens (0: from all)")
-                      ->check(whole_number(0, kCountMax));
+                      ->check(whole_number(0));
     auto* top_p = command.add_option("--top-p", sampling.top_p,
                                      "Draw from the fewest tokens that reach this share");
     auto* min_p =
@@ -91,7 +75,7 @@ void add_generation_options(CLI::App& command, RunOptions& options) {
     auto* seed = command
                      .add_option("--seed", sampling.seed,
                                  "Seed of the generator (default: a new one each run)")
-                     ->check(whole_number(0, kCountMax));
+                     ->check(whole_number(0));
     auto* stop =
         command.add_option("--stop", options.stops, "End before this text appears (repeatable)")
             ->option_text("TEXT")

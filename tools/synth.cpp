@@ -15,10 +15,13 @@
 #include "planner/units.hpp"
 #include "runtime/synthetic_model.hpp"
 #include "tools/environment.hpp"
+#include "tools/plan_reads.hpp"
+#include "tools/planning.hpp"
 #include "tools/progress.hpp"
 #include "tools/synth_file.hpp"
 #include "tools/terminal.hpp"
 #include "tools/text_file.hpp"
+#include "tools/whole_number.hpp"
 
 namespace plimsoll {
 namespace {
@@ -31,6 +34,7 @@ struct SynthOptions {
     std::optional<std::string> mtp_path;
     std::optional<std::uint64_t> seed;
     bool sparse = false;
+    std::optional<std::string> plan_path;  // of --only
 };
 
 /// What LIKE means: shapes of a main model and of its draft head, either of which may be missing.
@@ -92,12 +96,34 @@ Result<Shapes> shapes_like(const std::string& like) {
     return Shapes{example->seed, std::move(example->main), std::move(example->mtp)};
 }
 
+/// What of the file is written; the rest are holes.
+struct Extent {
+    bool sparse = false;         // nothing but the header
+    const Plan* only = nullptr;  // what this plan reads; null: everything
+};
+
+Result<std::vector<FileRange>> ranges_of(const Extent& extent, const Inventory& shape,
+                                         const SyntheticModel& made) {
+    if (extent.sparse) return std::vector<FileRange>();
+    if (extent.only == nullptr) return all_ranges(made);
+    Model model{.kind = shape.kind, .hyper = shape.hyper, .tensors = made.tensors};
+    finish_model(model);
+    const ModelRef* planned = shape.kind == ModelKind::main ? &extent.only->model
+                              : extent.only->mtp_model      ? &*extent.only->mtp_model
+                                                            : nullptr;
+    if (planned == nullptr || planned->fingerprint != model.fingerprint)
+        return Error{ErrorKind::usage,
+                     fmt::format("--only: the plan is not for a model like {}", shape.name)};
+    return plan_reads(*extent.only, model);
+}
+
 Status write_model(const Inventory& shape, std::uint64_t seed, const std::string& path,
-                   bool sparse) {
+                   const Extent& extent) {
     const Result<SyntheticModel> model = synthetic_model(shape, seed);
     if (!model) return model.error();
-    SynthJob job{.model = &*model, .path = path};
-    if (!sparse) job.ranges = all_ranges(*model);
+    Result<std::vector<FileRange>> ranges = ranges_of(extent, shape, *model);
+    if (!ranges) return ranges.error();
+    SynthJob job{.model = &*model, .path = path, .ranges = std::move(*ranges)};
     job.threads = std::max(1u, std::thread::hardware_concurrency());
     std::uint64_t total_bytes = 0;
     for (const FileRange& range : job.ranges) total_bytes += range.size_bytes;
@@ -111,12 +137,14 @@ Status write_model(const Inventory& shape, std::uint64_t seed, const std::string
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     fmt::print(stderr, "{}: {} like {}, seed {}, {} written{} in {:.1f} s\n", path,
                format_bytes(model->file_bytes), shape.name, seed,
-               format_bytes(model->header.size() + total_bytes), sparse ? ", the rest holes" : "",
-               taken.count());
+               format_bytes(model->header.size() + total_bytes),
+               extent.sparse || extent.only != nullptr ? ", the rest holes" : "", taken.count());
     return ok_status();
 }
 
 Status synth(const SynthOptions& options) {
+    if (options.sparse && options.plan_path)
+        return Error{ErrorKind::usage, "--sparse and --only exclude each other"};
     if (options.mtp_path == options.path)
         return Error{ErrorKind::usage, "-o and --mtp name the same file"};
     const Result<Shapes> shapes = shapes_like(options.like);
@@ -128,10 +156,17 @@ Status synth(const SynthOptions& options) {
             fmt::format("{} is a draft head itself: it goes to -o, without --mtp", options.like)};
     if (options.mtp_path && !shapes->mtp)
         return Error{ErrorKind::usage, fmt::format("--mtp: {} has no draft head", options.like)};
+    std::optional<Plan> plan;
+    if (options.plan_path) {
+        Result<Plan> loaded = load_plan(*options.plan_path);
+        if (!loaded) return loaded.error();
+        plan = std::move(*loaded);
+    }
+    const Extent extent{.sparse = options.sparse, .only = plan ? &*plan : nullptr};
     const Inventory& first = shapes->main ? *shapes->main : *shapes->mtp;
-    const Status written = write_model(first, seed, options.path, options.sparse);
+    const Status written = write_model(first, seed, options.path, extent);
     if (!written || !options.mtp_path) return written;
-    return write_model(*shapes->mtp, seed, *options.mtp_path, options.sparse);
+    return write_model(*shapes->mtp, seed, *options.mtp_path, extent);
 }
 
 }  // namespace
@@ -149,9 +184,14 @@ void add_synth_command(CLI::App& command, Action& action) {
     command.add_option("--mtp", options->mtp_path, "Where its draft head goes")
         ->option_text("FILE");
     command.add_option("--seed", options->seed, "Which weights (default: the case's, else 1)")
+        ->check(whole_number(0))
         ->option_text("N");
     command.add_flag("--sparse", options->sparse,
                      "Write the header and leave holes for the weights");
+    command
+        .add_option("--only", options->plan_path,
+                    "Write what this plan reads, and leave holes else")
+        ->option_text("PLAN.yaml");
     command.footer(
         "The weights are noise, equal for equal seeds on every machine: good for trying a plan, "
         "useless for text.\nExample: plimsoll synth tiny -o tiny.gguf --mtp tiny-mtp.gguf");
