@@ -361,6 +361,8 @@ bool read_all(const GgufFile& file, const GgufArray& array, std::vector<Kept>& o
 
 }  // namespace
 
+std::string_view value_type_name(GgufValueType type) { return info_of(type).name; }
+
 const GgufEntry* GgufFile::find(std::string_view key) const {
     const auto at = std::find_if(metadata.begin(), metadata.end(),
                                  [&](const GgufEntry& entry) { return entry.key == key; });

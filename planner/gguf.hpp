@@ -31,6 +31,9 @@ enum class GgufValueType : std::uint32_t {
     f64,
 };
 
+/// "u8", "string", "array".
+[[nodiscard]] std::string_view value_type_name(GgufValueType type);
+
 /// An array stays in the file: a vocabulary is megabytes that planning never looks at. The range
 /// has been walked and is well formed.
 struct GgufArray {

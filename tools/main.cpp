@@ -9,8 +9,10 @@
 
 #include "tools/command.hpp"
 #include "tools/fit.hpp"
+#include "tools/inspect.hpp"
 #include "tools/plan_command.hpp"
 #include "tools/probe.hpp"
+#include "tools/run.hpp"
 #include "tools/synth.hpp"
 
 namespace plimsoll {
@@ -18,7 +20,9 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"fit", "What fits where, before loading or even downloading a model", add_fit_command},
+    {"run", "Generate text with a model, through a plan", add_run_command},
     {"plan", "Show, compare or draw saved plans", add_plan_command},
+    {"inspect", "What a model file says of itself: keys, tensors, sizes", add_inspect_command},
     {"synth", "Make a synthetic model file", add_synth_command},
     {"probe", "Measure this machine and write a device file", add_probe_command},
 };
