@@ -68,7 +68,7 @@ struct QuantizeParams {
     void* output;        // [T] rows of activation_row_bytes(format, n)
     std::uint32_t n_tokens;
     std::uint32_t n;          // a multiple of the format's block
-    ActivationFormat format;  // q8 or q8k
+    ActivationFormat format;  // q16 or q16k
 };
 
 /// y[t][o] (+)= W[o] . x[t] for output rows o in [row_first, row_last).

@@ -18,12 +18,12 @@ constexpr std::string_view kBufferRoleNames[] = {"token_ids",
                                                  "embedding_rows",
                                                  "streams",
                                                  "attn_in",
-                                                 "attn_in_q8",
-                                                 "attn_in_q8k",
+                                                 "attn_in_q16",
+                                                 "attn_in_q16k",
                                                  "hc_coefficients",
                                                  "q_lora",
-                                                 "q_lora_q8",
-                                                 "q_lora_q8k",
+                                                 "q_lora_q16",
+                                                 "q_lora_q16k",
                                                  "kv_rows",
                                                  "compressor_kv",
                                                  "compressor_gate",
@@ -35,15 +35,15 @@ constexpr std::string_view kBufferRoleNames[] = {"token_ids",
                                                  "selected",
                                                  "selected_count",
                                                  "q",
-                                                 "attn_out_q8",
-                                                 "attn_out_q8k",
+                                                 "attn_out_q16",
+                                                 "attn_out_q16k",
                                                  "attn_low",
-                                                 "attn_low_q8",
-                                                 "attn_low_q8k",
+                                                 "attn_low_q16",
+                                                 "attn_low_q16k",
                                                  "sublayer_out",
                                                  "ffn_in",
-                                                 "ffn_in_q8",
-                                                 "ffn_in_q8k",
+                                                 "ffn_in_q16",
+                                                 "ffn_in_q16k",
                                                  "router_logits",
                                                  "expert_ids",
                                                  "expert_weights",
@@ -52,8 +52,8 @@ constexpr std::string_view kBufferRoleNames[] = {"token_ids",
                                                  "expert_mid",
                                                  "shared_mid",
                                                  "head_in",
-                                                 "head_in_q8",
-                                                 "head_in_q8k",
+                                                 "head_in_q16",
+                                                 "head_in_q16k",
                                                  "mtp_streams",
                                                  "mtp_norms"};
 static_assert(std::size(kBufferRoleNames) == kBufferRoleCount);
@@ -260,12 +260,12 @@ private:
             case R::attn_in:
             case R::ffn_in:
             case R::sublayer_out: return floats(hidden);
-            case R::attn_in_q8: return attn_q(false);
-            case R::attn_in_q8k: return attn_q(true);
+            case R::attn_in_q16: return attn_q(false);
+            case R::attn_in_q16k: return attn_q(true);
             case R::hc_coefficients: return floats(h.n_streams + h.n_streams * h.n_streams);
             case R::q_lora: return floats(h.q_lora_rank);
-            case R::q_lora_q8: return q({W::attn_q_b}, h.q_lora_rank, false, tokens);
-            case R::q_lora_q8k: return q({W::attn_q_b}, h.q_lora_rank, true, tokens);
+            case R::q_lora_q16: return q({W::attn_q_b}, h.q_lora_rank, false, tokens);
+            case R::q_lora_q16k: return q({W::attn_q_b}, h.q_lora_rank, true, tokens);
             case R::kv_rows: return floats(h.head_dim);
             case R::compressor_kv:
             case R::compressor_gate: return floats(compressor_lanes() * h.head_dim);
@@ -277,13 +277,13 @@ private:
             case R::selected: return tokens * h.indexer_top_k * kIdBytes;
             case R::selected_count: return tokens * kIdBytes;
             case R::q: return floats(q_width);
-            case R::attn_out_q8: return q({W::attn_output_a}, q_width, false, tokens);
-            case R::attn_out_q8k: return q({W::attn_output_a}, q_width, true, tokens);
+            case R::attn_out_q16: return q({W::attn_output_a}, q_width, false, tokens);
+            case R::attn_out_q16k: return q({W::attn_output_a}, q_width, true, tokens);
             case R::attn_low: return floats(low_width);
-            case R::attn_low_q8: return q({W::attn_output_b}, low_width, false, tokens);
-            case R::attn_low_q8k: return q({W::attn_output_b}, low_width, true, tokens);
-            case R::ffn_in_q8: return ffn_q(false);
-            case R::ffn_in_q8k: return ffn_q(true);
+            case R::attn_low_q16: return q({W::attn_output_b}, low_width, false, tokens);
+            case R::attn_low_q16k: return q({W::attn_output_b}, low_width, true, tokens);
+            case R::ffn_in_q16: return ffn_q(false);
+            case R::ffn_in_q16k: return ffn_q(true);
             case R::router_logits: return floats(h.n_experts);
             case R::expert_ids: return assignments * kIdBytes;
             case R::expert_weights: return assignments * kFloatBytes;
@@ -292,8 +292,8 @@ private:
             case R::expert_mid: return mid_bytes(W::ffn_down_exps, assignments);
             case R::shared_mid: return mid_bytes(W::ffn_down_shexp, tokens);
             case R::head_in: return shape_.logits_rows * hidden * kFloatBytes;
-            case R::head_in_q8: return q({W::output}, hidden, false, shape_.logits_rows);
-            case R::head_in_q8k: return q({W::output}, hidden, true, shape_.logits_rows);
+            case R::head_in_q16: return q({W::output}, hidden, false, shape_.logits_rows);
+            case R::head_in_q16k: return q({W::output}, hidden, true, shape_.logits_rows);
             case R::count: break;
         }
         PLIMSOLL_CHECK(false, "no size for this buffer role");
@@ -301,8 +301,8 @@ private:
     }
 
     /// An op of the fast mode, left out where no weight of the phase wants quantised input.
-    void quantize(OpKind kind, BufferRole from, BufferRole q8, BufferRole q8k) {
-        if (bytes_of(q8) != 0 || bytes_of(q8k) != 0) op(kind, {from}, {q8, q8k});
+    void quantize(OpKind kind, BufferRole from, BufferRole q16, BufferRole q16k) {
+        if (bytes_of(q16) != 0 || bytes_of(q16k) != 0) op(kind, {from}, {q16, q16k});
     }
 
     void embed() {
@@ -320,9 +320,9 @@ private:
     void attention(std::uint32_t ratio, BufferRole streams) {
         using R = BufferRole;
         op(OpKind::hc_attn, {streams}, {R::attn_in, R::hc_coefficients});
-        quantize(OpKind::quantize_attn_in, R::attn_in, R::attn_in_q8, R::attn_in_q8k);
-        op(OpKind::q_a, {R::attn_in, R::attn_in_q8, R::attn_in_q8k}, {R::q_lora});
-        op(OpKind::kv, {R::attn_in, R::attn_in_q8, R::attn_in_q8k}, {R::kv_rows});
+        quantize(OpKind::quantize_attn_in, R::attn_in, R::attn_in_q16, R::attn_in_q16k);
+        op(OpKind::q_a, {R::attn_in, R::attn_in_q16, R::attn_in_q16k}, {R::q_lora});
+        op(OpKind::kv, {R::attn_in, R::attn_in_q16, R::attn_in_q16k}, {R::kv_rows});
         if (ratio != 0) {
             op(OpKind::compressor, {R::attn_in}, {R::compressor_kv, R::compressor_gate});
             op(OpKind::compress, {R::compressor_kv, R::compressor_gate}, {});
@@ -334,20 +334,20 @@ private:
             op(OpKind::indexer_select, {R::indexer_q, R::indexer_weights},
                {R::selected, R::selected_count, R::indexer_scores});
         }
-        quantize(OpKind::quantize_q_lora, R::q_lora, R::q_lora_q8, R::q_lora_q8k);
-        op(OpKind::q_b, {R::q_lora, R::q_lora_q8, R::q_lora_q8k}, {R::q});
+        quantize(OpKind::quantize_q_lora, R::q_lora, R::q_lora_q16, R::q_lora_q16k);
+        op(OpKind::q_b, {R::q_lora, R::q_lora_q16, R::q_lora_q16k}, {R::q});
         std::vector<BufferRole> attention_reads = {R::q, R::kv_rows};
         if (ratio == 4)
             attention_reads.insert(attention_reads.end(), {R::selected, R::selected_count});
         op(OpKind::attention, std::move(attention_reads), {R::q});
         op(OpKind::append_window, {R::kv_rows}, {});
-        quantize(OpKind::quantize_attn_out, R::q, R::attn_out_q8, R::attn_out_q8k);
+        quantize(OpKind::quantize_attn_out, R::q, R::attn_out_q16, R::attn_out_q16k);
         // Once quantised the float32 rows are dead, so they are no input of the product.
-        std::vector<BufferRole> output_a_reads = {R::attn_out_q8, R::attn_out_q8k};
+        std::vector<BufferRole> output_a_reads = {R::attn_out_q16, R::attn_out_q16k};
         if (takes_float32(TensorRole::attn_output_a)) output_a_reads.push_back(R::q);
         op(OpKind::output_a, std::move(output_a_reads), {R::attn_low});
-        quantize(OpKind::quantize_attn_low, R::attn_low, R::attn_low_q8, R::attn_low_q8k);
-        op(OpKind::output_b, {R::attn_low, R::attn_low_q8, R::attn_low_q8k}, {R::sublayer_out});
+        quantize(OpKind::quantize_attn_low, R::attn_low, R::attn_low_q16, R::attn_low_q16k);
+        op(OpKind::output_b, {R::attn_low, R::attn_low_q16, R::attn_low_q16k}, {R::sublayer_out});
         op(OpKind::hc_attn_merge, {R::sublayer_out, R::hc_coefficients, streams}, {streams});
     }
 
@@ -357,12 +357,12 @@ private:
         op(OpKind::router, {R::ffn_in, R::token_ids},
            {R::router_logits, R::expert_ids, R::expert_weights, R::expert_offsets,
             R::expert_assignments});
-        quantize(OpKind::quantize_ffn_in, R::ffn_in, R::ffn_in_q8, R::ffn_in_q8k);
+        quantize(OpKind::quantize_ffn_in, R::ffn_in, R::ffn_in_q16, R::ffn_in_q16k);
         op(OpKind::experts,
-           {R::ffn_in, R::ffn_in_q8, R::ffn_in_q8k, R::expert_ids, R::expert_weights,
+           {R::ffn_in, R::ffn_in_q16, R::ffn_in_q16k, R::expert_ids, R::expert_weights,
             R::expert_offsets, R::expert_assignments},
            {R::sublayer_out, R::expert_mid});
-        op(OpKind::shared_expert, {R::ffn_in, R::ffn_in_q8, R::ffn_in_q8k, R::sublayer_out},
+        op(OpKind::shared_expert, {R::ffn_in, R::ffn_in_q16, R::ffn_in_q16k, R::sublayer_out},
            {R::sublayer_out, R::shared_mid});
         op(OpKind::hc_ffn_merge, {R::sublayer_out, R::hc_coefficients, streams}, {streams});
     }
@@ -371,10 +371,10 @@ private:
         using R = BufferRole;
         begin(kind);
         op(OpKind::head_mix, {streams}, {R::head_in});
-        quantize(OpKind::quantize_head_in, R::head_in, R::head_in_q8, R::head_in_q8k);
+        quantize(OpKind::quantize_head_in, R::head_in, R::head_in_q16, R::head_in_q16k);
         // The streams stay until the head is through: where every position's logits are asked for,
         // this stretch runs again for each handful of rows.
-        op(OpKind::head, {R::head_in, R::head_in_q8, R::head_in_q8k, streams}, {});
+        op(OpKind::head, {R::head_in, R::head_in_q16, R::head_in_q16k, streams}, {});
     }
 
     void draft_head() {
@@ -400,8 +400,8 @@ std::string_view phase_kind_name(PhaseKind kind) {
 
 std::uint64_t quantized_row_bytes(TensorType weight, std::uint64_t n) {
     switch (info_of(weight).block_elements) {
-        case 32: return n / 32 * (4 + 32);
-        case 256: return n / 256 * (4 + 256 + 2 * 16);
+        case 32: return n / 32 * (4 + 32 * 2);
+        case 256: return n / 256 * (4 + 256 * 2 + 16 * 4);
         default: return 0;
     }
 }

@@ -13,14 +13,14 @@ namespace plimsoll {
 /// What an op does. One row of the runtime's op table each; the order of a step is the schedule's
 /// alone.
 enum class OpKind : std::uint8_t {
-    embed,             // token_ids -> streams
-    hc_attn,           // streams -> attn_in (mixed and normed), hc_coefficients
-    quantize_attn_in,  // attn_in -> attn_in_q8, attn_in_q8k; fast mode only, as the other quantize
-                       // ops
-    q_a,               // attn_in -> q_lora, normed
-    kv,                // attn_in -> kv_rows, normed, rotated, rounded
-    compressor,        // attn_in -> compressor_kv, compressor_gate
-    compress,          // those and the rolling state -> compressed rows in the cache
+    embed,               // token_ids -> streams
+    hc_attn,             // streams -> attn_in (mixed and normed), hc_coefficients
+    quantize_attn_in,    // attn_in -> attn_in_q16, attn_in_q16k; fast mode only, as the other
+                         // quantize ops
+    q_a,                 // attn_in -> q_lora, normed
+    kv,                  // attn_in -> kv_rows, normed, rotated, rounded
+    compressor,          // attn_in -> compressor_kv, compressor_gate
+    compress,            // those and the rolling state -> compressed rows in the cache
     indexer_compressor,  // attn_in -> indexer_kv, indexer_gate
     indexer_compress,    // those -> indexer rows in the cache
     indexer_query,       // q_lora, attn_in -> indexer_q, indexer_weights
@@ -55,12 +55,12 @@ enum class BufferRole : std::uint8_t {
     streams,          // [T (+ 1 with a draft head), n_streams, hidden] f32, the residual; float32
                       // throughout
     attn_in,          // [T, hidden] f32
-    attn_in_q8,       // [T] activation rows in 8-bit blocks of 32
-    attn_in_q8k,      // [T] activation rows in 8-bit blocks of 256
+    attn_in_q16,      // [T] activation rows in 16-bit blocks of 32
+    attn_in_q16k,     // [T] activation rows in 16-bit blocks of 256
     hc_coefficients,  // [T, n_streams + n_streams^2] f32
     q_lora,           // [T, q_lora_rank] f32
-    q_lora_q8,
-    q_lora_q8k,
+    q_lora_q16,
+    q_lora_q16k,
     kv_rows,          // [T, head_dim] f32: the chunk's own rows
     compressor_kv,    // [T, lanes * head_dim] f32
     compressor_gate,  // the same
@@ -72,15 +72,15 @@ enum class BufferRole : std::uint8_t {
     selected,         // [T, top_k] int32
     selected_count,   // [T] int32
     q,                // [T, n_heads, head_dim] f32; attention's output replaces it
-    attn_out_q8,
-    attn_out_q8k,
+    attn_out_q16,
+    attn_out_q16k,
     attn_low,  // [T, n_output_groups * output_lora_rank] f32
-    attn_low_q8,
-    attn_low_q8k,
+    attn_low_q16,
+    attn_low_q16k,
     sublayer_out,  // [T, hidden] f32
     ffn_in,        // [T, hidden] f32
-    ffn_in_q8,
-    ffn_in_q8k,
+    ffn_in_q16,
+    ffn_in_q16k,
     router_logits,       // [T, n_experts] f32
     expert_ids,          // [T, n_experts_used] int32
     expert_weights,      // [T, n_experts_used] f32
@@ -89,8 +89,8 @@ enum class BufferRole : std::uint8_t {
     expert_mid,          // [T * n_experts_used] inner rows, f32 and quantised
     shared_mid,          // [T] inner rows
     head_in,             // [logits rows, hidden] f32
-    head_in_q8,
-    head_in_q8k,
+    head_in_q16,
+    head_in_q16k,
     mtp_streams,  // [T, n_streams, hidden] f32
     mtp_norms,    // [T, 2 + n_streams, hidden] f32: normed inputs of the draft head, and the
                   // embedding's product
@@ -170,7 +170,7 @@ struct ScheduleShape {
                                       const ScheduleShape& shape);
 
 /// Bytes of one activation row of `n` elements as the fast mode feeds it to a weight of this type:
-/// 8-bit blocks of 32 with a float32 scale (Q8_0 weights) or of 256 with a float32 scale and sums
+/// 16-bit blocks of 32 with a float32 scale (Q8_0 weights) or of 256 with a float32 scale and sums
 /// (K-quants); 0 for weights that take float32.
 [[nodiscard]] std::uint64_t quantized_row_bytes(TensorType weight, std::uint64_t n);
 

@@ -8,8 +8,8 @@ namespace {
 BufferRole role_of(const ActivationRoles& roles, kernels::ActivationFormat format) {
     switch (format) {
         case kernels::ActivationFormat::f32: return roles.f32;
-        case kernels::ActivationFormat::q8: return roles.q8;
-        case kernels::ActivationFormat::q8k: return roles.q8k;
+        case kernels::ActivationFormat::q16: return roles.q16;
+        case kernels::ActivationFormat::q16k: return roles.q16k;
     }
     return roles.f32;
 }
@@ -25,7 +25,7 @@ const void* input_rows(const ForwardStep& step, const ActivationRoles& roles,
 void quantize_for(const ForwardStep& step, const ActivationRoles& roles, std::uint32_t n,
                   std::initializer_list<kernels::WeightType> types) {
     for (const kernels::ActivationFormat format :
-         {kernels::ActivationFormat::q8, kernels::ActivationFormat::q8k}) {
+         {kernels::ActivationFormat::q16, kernels::ActivationFormat::q16k}) {
         const bool is_wanted = std::any_of(types.begin(), types.end(), [&](auto type) {
             return kernels::activation_format(type, step.setting.mode) == format;
         });

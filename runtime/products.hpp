@@ -11,22 +11,22 @@ namespace plimsoll {
 /// phase lacks are never read, since then no weight of the phase wants that form.
 struct ActivationRoles {
     BufferRole f32;
-    BufferRole q8;   // for weights in blocks of 32
-    BufferRole q8k;  // for weights in blocks of 256
+    BufferRole q16;   // for weights in blocks of 32
+    BufferRole q16k;  // for weights in blocks of 256
 };
 
-inline constexpr ActivationRoles kAttnIn = {BufferRole::attn_in, BufferRole::attn_in_q8,
-                                            BufferRole::attn_in_q8k};
-inline constexpr ActivationRoles kQLora = {BufferRole::q_lora, BufferRole::q_lora_q8,
-                                           BufferRole::q_lora_q8k};
-inline constexpr ActivationRoles kAttnOut = {BufferRole::q, BufferRole::attn_out_q8,
-                                             BufferRole::attn_out_q8k};
-inline constexpr ActivationRoles kAttnLow = {BufferRole::attn_low, BufferRole::attn_low_q8,
-                                             BufferRole::attn_low_q8k};
-inline constexpr ActivationRoles kFfnIn = {BufferRole::ffn_in, BufferRole::ffn_in_q8,
-                                           BufferRole::ffn_in_q8k};
-inline constexpr ActivationRoles kHeadIn = {BufferRole::head_in, BufferRole::head_in_q8,
-                                            BufferRole::head_in_q8k};
+inline constexpr ActivationRoles kAttnIn = {BufferRole::attn_in, BufferRole::attn_in_q16,
+                                            BufferRole::attn_in_q16k};
+inline constexpr ActivationRoles kQLora = {BufferRole::q_lora, BufferRole::q_lora_q16,
+                                           BufferRole::q_lora_q16k};
+inline constexpr ActivationRoles kAttnOut = {BufferRole::q, BufferRole::attn_out_q16,
+                                             BufferRole::attn_out_q16k};
+inline constexpr ActivationRoles kAttnLow = {BufferRole::attn_low, BufferRole::attn_low_q16,
+                                             BufferRole::attn_low_q16k};
+inline constexpr ActivationRoles kFfnIn = {BufferRole::ffn_in, BufferRole::ffn_in_q16,
+                                           BufferRole::ffn_in_q16k};
+inline constexpr ActivationRoles kHeadIn = {BufferRole::head_in, BufferRole::head_in_q16,
+                                            BufferRole::head_in_q16k};
 
 /// The rows in the form that a weight of this type takes in the step's mode.
 [[nodiscard]] const void* input_rows(const ForwardStep& step, const ActivationRoles& roles,

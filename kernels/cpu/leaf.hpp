@@ -9,8 +9,8 @@
 /// through this table; what is above it is portable code.
 namespace plimsoll::kernels::cpu {
 
-/// Weight rows and tokens of one tile: outputs of a tile are 4 KiB, and 64 KiB of inputs (n_in 4096
-/// in Q8) stay in a second-level cache while the weight rows pass by once.
+/// Weight rows and tokens of one tile: outputs of a tile are 4 KiB, and 128 KiB of inputs (n_in
+/// 4096 in 16 bits) stay in a second-level cache while the weight rows pass by once.
 inline constexpr std::uint32_t kRowTile = 16;
 inline constexpr std::uint32_t kTokenTile = 16;
 
@@ -51,8 +51,8 @@ struct Leaf {
     double (*sum_squares)(const float* x, std::uint32_t n);
     /// x[i] = exp(x[i]); zero below -87.3, within 2 ulp elsewhere.
     void (*exp)(float* x, std::uint32_t n);
-    void (*quantize_q8)(const float* x, std::uint32_t n, ActivationQ8Block* out);
-    void (*quantize_q8k)(const float* x, std::uint32_t n, ActivationQ8KBlock* out);
+    void (*quantize_q16)(const float* x, std::uint32_t n, ActivationQ16Block* out);
+    void (*quantize_q16k)(const float* x, std::uint32_t n, ActivationQ16KBlock* out);
 };
 
 /// The table of the best instruction set this processor has.

@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/decode_impl.hpp"
 #include "kernels/cpu/dot_f32_impl.hpp"
-#include "kernels/cpu/dot_int8_impl.hpp"
+#include "kernels/cpu/dot_integer_impl.hpp"
 #include "kernels/cpu/vector_impl.hpp"
 
 namespace plimsoll::kernels::cpu {
@@ -18,17 +18,17 @@ constexpr DotKernel kDotKernels[] = {
     {WeightType::q2_k, ActivationFormat::f32, dot_f32<decode_blocks<Q2K>>},
     {WeightType::q4_k, ActivationFormat::f32, dot_f32<decode_blocks<Q4K>>},
     {WeightType::iq2_xxs, ActivationFormat::f32, dot_f32<decode_blocks<Iq2Xxs>>},
-    {WeightType::q8_0, ActivationFormat::q8, dot_q8_0},
-    {WeightType::q2_k, ActivationFormat::q8k, dot_q8k<Q2K>},
-    {WeightType::q4_k, ActivationFormat::q8k, dot_q8k<Q4K>},
-    {WeightType::iq2_xxs, ActivationFormat::q8k, dot_q8k<Iq2Xxs>},
+    {WeightType::q8_0, ActivationFormat::q16, dot_q8_0},
+    {WeightType::q2_k, ActivationFormat::q16k, dot_q16k<Q2K>},
+    {WeightType::q4_k, ActivationFormat::q16k, dot_q16k<Q4K>},
+    {WeightType::iq2_xxs, ActivationFormat::q16k, dot_q16k<Iq2Xxs>},
 };
 
 constexpr Leaf make_leaf(const char* isa) {
-    return {isa,         kDotKernels, sizeof(kDotKernels) / sizeof(kDotKernels[0]),
-            decode,      dot_rows,    accumulate_rows,
-            sum_squares, exp_values,  quantize_q8,
-            quantize_q8k};
+    return {isa,          kDotKernels, sizeof(kDotKernels) / sizeof(kDotKernels[0]),
+            decode,       dot_rows,    accumulate_rows,
+            sum_squares,  exp_values,  quantize_q16,
+            quantize_q16k};
 }
 
 }  // namespace

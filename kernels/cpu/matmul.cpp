@@ -43,7 +43,8 @@ void multiply_rows(const MatmulParams& params, void (*dot)(const DotTile&), std:
 void quantize_activations(const QuantizeParams& params, const Workers& workers) {
     const std::uint64_t row_bytes = activation_row_bytes(params.format, params.n);
     PLIMSOLL_KERNEL_CHECK(params.format != ActivationFormat::f32, "float32 needs no quantisation");
-    const std::uint32_t block = params.format == ActivationFormat::q8 ? kQ8Elements : kQ8KElements;
+    const std::uint32_t block =
+        params.format == ActivationFormat::q16 ? kQ16Elements : kQ16KElements;
     PLIMSOLL_KERNEL_CHECK(params.n % block == 0, "activation rows are whole blocks");
     const Leaf& table = leaf();
     workers.parallel_for(
@@ -51,12 +52,12 @@ void quantize_activations(const QuantizeParams& params, const Workers& workers) 
             for (std::uint64_t t = first; t < last; ++t) {
                 const float* input = params.input + t * params.n;
                 std::byte* output = static_cast<std::byte*>(params.output) + t * row_bytes;
-                if (params.format == ActivationFormat::q8)
-                    table.quantize_q8(input, params.n,
-                                      reinterpret_cast<ActivationQ8Block*>(output));
+                if (params.format == ActivationFormat::q16)
+                    table.quantize_q16(input, params.n,
+                                       reinterpret_cast<ActivationQ16Block*>(output));
                 else
-                    table.quantize_q8k(input, params.n,
-                                       reinterpret_cast<ActivationQ8KBlock*>(output));
+                    table.quantize_q16k(input, params.n,
+                                        reinterpret_cast<ActivationQ16KBlock*>(output));
             }
         });
 }

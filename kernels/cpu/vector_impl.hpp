@@ -125,48 +125,36 @@ inline std::int32_t round_to_even(float x) {
     return bits - 0x4b400000;
 }
 
-inline std::int8_t quantized(float scaled) {
-    const std::int32_t q = round_to_even(scaled);
-    return static_cast<std::int8_t>(q < -127 ? -127 : (q > 127 ? 127 : q));
-}
-
-/// |q| <= 127 by construction: |x| <= amax, and the quotient's rounding cannot reach 127.5.
-inline void quantize_q8(const float* x, std::uint32_t n, ActivationQ8Block* out) {
-    for (std::uint32_t b = 0; b < n / kQ8Elements; ++b, x += kQ8Elements) {
-        float amax = 0.0f;
-        for (std::uint32_t i = 0; i < kQ8Elements; ++i) {
-            const float magnitude = x[i] < 0.0f ? -x[i] : x[i];
-            amax = magnitude > amax ? magnitude : amax;
-        }
-        // A scale that underflows would divide by zero: such a block is zero to every product.
-        const float d = amax / 127.0f;
-        out[b].d = d;
-        for (std::uint32_t i = 0; i < kQ8Elements; ++i)
-            out[b].q[i] = d > 0.0f ? quantized(x[i] / d) : std::int8_t{0};
+/// n elements as 16-bit integers and their common scale, max|x| / 32767. A scale that underflows
+/// would divide by zero: such a block is zero to every product.
+inline float quantize_block(const float* x, std::uint32_t n, std::int16_t* q) {
+    constexpr float kLargest = 32767.0f;
+    float amax = 0.0f;
+    for (std::uint32_t i = 0; i < n; ++i) {
+        const float magnitude = x[i] < 0.0f ? -x[i] : x[i];
+        amax = magnitude > amax ? magnitude : amax;
     }
+    const float d = amax / kLargest;
+    for (std::uint32_t i = 0; i < n; ++i) {
+        const std::int32_t rounded = d > 0.0f ? round_to_even(x[i] / d) : 0;
+        // A denormal scale is coarse, and a quotient may then pass the largest.
+        q[i] = static_cast<std::int16_t>(rounded < -32767 ? -32767
+                                                          : (rounded > 32767 ? 32767 : rounded));
+    }
+    return d;
 }
 
-inline void quantize_q8k(const float* x, std::uint32_t n, ActivationQ8KBlock* out) {
-    for (std::uint32_t b = 0; b < n / kQ8KElements; ++b, x += kQ8KElements) {
-        float amax = 0.0f;
-        for (std::uint32_t i = 0; i < kQ8KElements; ++i) {
-            const float magnitude = x[i] < 0.0f ? -x[i] : x[i];
-            amax = magnitude > amax ? magnitude : amax;
-        }
-        float extreme = 0.0f;  // the first element of that magnitude, with its sign
-        for (std::uint32_t i = kQ8KElements; i-- > 0;)
-            if (x[i] == amax || x[i] == -amax) extreme = x[i];
-        const float inverse = extreme != 0.0f ? -127.0f / extreme : 0.0f;
-        // Where the reciprocal overflows the block's largest value is below 2^-120: zero to every
-        // product.
-        const bool usable = inverse != 0.0f && inverse - inverse == 0.0f;
-        out[b].d = usable ? 1.0f / inverse : 0.0f;
-        for (std::uint32_t i = 0; i < kQ8KElements; ++i)
-            out[b].q[i] = usable ? quantized(x[i] * inverse) : std::int8_t{0};
-        for (std::uint32_t j = 0; j < kQ8KElements / 16; ++j) {
-            std::int32_t sum = 0;
-            for (std::uint32_t i = 16 * j; i < 16 * j + 16; ++i) sum += out[b].q[i];
-            out[b].bsum[j] = static_cast<std::int16_t>(sum);
+inline void quantize_q16(const float* x, std::uint32_t n, ActivationQ16Block* out) {
+    for (std::uint32_t b = 0; b < n / kQ16Elements; ++b, x += kQ16Elements)
+        out[b].d = quantize_block(x, kQ16Elements, out[b].q);
+}
+
+inline void quantize_q16k(const float* x, std::uint32_t n, ActivationQ16KBlock* out) {
+    for (std::uint32_t b = 0; b < n / kQ16KElements; ++b, x += kQ16KElements) {
+        out[b].d = quantize_block(x, kQ16KElements, out[b].q);
+        for (std::uint32_t j = 0; j < kQ16KElements / 16; ++j) {
+            out[b].sum[j] = 0;
+            for (std::uint32_t i = 16 * j; i < 16 * j + 16; ++i) out[b].sum[j] += out[b].q[i];
         }
     }
 }

@@ -110,8 +110,8 @@ void experts_of_a_token(benchmark::State& state) {
     }
     Random random(3);
     const std::vector<float> x = uniform_values(random, hidden), expert_weights(k, 0.25f);
-    std::vector<std::byte> input(activation_q8k_bytes(hidden));
-    cpu::quantize_activations({x.data(), input.data(), 1, hidden, ActivationFormat::q8k},
+    std::vector<std::byte> input(activation_q16k_bytes(hidden));
+    cpu::quantize_activations({x.data(), input.data(), 1, hidden, ActivationFormat::q16k},
                               workers());
     const std::vector<std::int32_t> assignments = {0, 1, 2, 3, 4, 5};
     std::vector<std::byte> workspace(

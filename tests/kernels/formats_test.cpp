@@ -190,22 +190,30 @@ TEST(Dequantize, EveryTypeAndInstructionSetAgreesWithTheReference) {
     }
 }
 
-TEST(Quantize, Q8KFollowsTheWorkedExample) {
+TEST(Quantize, TheLargestMagnitudeTakesTheLargestInteger) {
     std::vector<float> x(256, 0.0f);
     x[3] = 1.0f;
     x[7] = 2.0f;
-    x[9] = -2.0f;  // a tie in magnitude: the first one counts
-    ActivationQ8KBlock block;
-    cpu::quantize_activations({x.data(), &block, 1, 256, ActivationFormat::q8k}, Workers(1));
-    EXPECT_NEAR(block.d, -0.015748f, 1e-6f);
-    EXPECT_EQ(block.q[3], -64);
-    EXPECT_EQ(block.q[7], -127);
-    EXPECT_EQ(block.q[9], 127);
-    EXPECT_EQ(block.bsum[0], -64);
+    x[9] = -2.0f;
+    ActivationQ16KBlock block;
+    cpu::quantize_activations({x.data(), &block, 1, 256, ActivationFormat::q16k}, Workers(1));
+    EXPECT_EQ(block.d, 2.0f / 32767.0f);
+    EXPECT_NEAR(block.q[3], 16383.5, 0.5);
+    EXPECT_EQ(block.q[7], 32767);
+    EXPECT_EQ(block.q[9], -32767);
+    EXPECT_EQ(block.sum[0], block.q[3]);
 }
 
 TEST(Quantize, BlocksFollowTheDefinitionOnEveryInstructionSet) {
     Random random(22);
+    const auto expected = [](const std::vector<float>& x, std::size_t i, std::size_t block) {
+        float amax = 0;
+        for (std::size_t j = i / block * block; j < (i / block + 1) * block; ++j)
+            amax = std::max(amax, std::fabs(x[j]));
+        const float d = amax / 32767.0f;
+        const float q = d == 0 ? 0 : std::clamp(std::nearbyint(x[i] / d), -32767.0f, 32767.0f);
+        return std::pair(d, q);
+    };
     for (int round = 0; round < 20; ++round) {
         std::vector<float> x = extreme_values(random, 256);
         if (round == 0) std::fill(x.begin(), x.end(), 0.0f);
@@ -215,31 +223,21 @@ TEST(Quantize, BlocksFollowTheDefinitionOnEveryInstructionSet) {
         for (const char* isa : kIsaNames) {
             const cpu::Leaf* leaf = cpu::find_leaf(isa);
             if (leaf == nullptr) continue;
-            ActivationQ8Block q8[8];
-            leaf->quantize_q8(x.data(), 256, q8);
-            for (std::size_t i = 0; i < 256; ++i) {
-                float amax = 0;
-                for (std::size_t j = i / 32 * 32; j < i / 32 * 32 + 32; ++j)
-                    amax = std::max(amax, std::fabs(x[j]));
-                const float d = amax / 127.0f;
-                ASSERT_EQ(q8[i / 32].d, d);
-                const float q = d == 0 ? 0 : std::nearbyint(x[i] / d);
-                ASSERT_EQ(static_cast<float>(q8[i / 32].q[i % 32]), std::clamp(q, -127.0f, 127.0f))
-                    << i;
-            }
-            ActivationQ8KBlock q8k;
-            leaf->quantize_q8k(x.data(), 256, &q8k);
-            float extreme = 0;
-            for (const float value : x)
-                if (std::fabs(value) > std::fabs(extreme)) extreme = value;
-            if (round == 1) extreme = 0;  // too small for its reciprocal: counts as zero
+            ActivationQ16Block q16[8];
+            leaf->quantize_q16(x.data(), 256, q16);
+            ActivationQ16KBlock q16k;
+            leaf->quantize_q16k(x.data(), 256, &q16k);
             int sums[16] = {};
             for (std::size_t i = 0; i < 256; ++i) {
-                const float q = extreme == 0 ? 0 : std::nearbyint(-127.0f / extreme * x[i]);
-                ASSERT_EQ(static_cast<float>(q8k.q[i]), q) << i;
-                sums[i / 16] += q8k.q[i];
+                const auto [d, q] = expected(x, i, 32);
+                ASSERT_EQ(q16[i / 32].d, d);
+                ASSERT_EQ(static_cast<float>(q16[i / 32].q[i % 32]), q) << i;
+                const auto [d_all, q_all] = expected(x, i, 256);
+                ASSERT_EQ(q16k.d, d_all);
+                ASSERT_EQ(static_cast<float>(q16k.q[i]), q_all) << i;
+                sums[i / 16] += q16k.q[i];
             }
-            for (int j = 0; j < 16; ++j) ASSERT_EQ(q8k.bsum[j], sums[j]);
+            for (int j = 0; j < 16; ++j) ASSERT_EQ(q16k.sum[j], sums[j]);
         }
     }
 }

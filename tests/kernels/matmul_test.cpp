@@ -20,13 +20,13 @@ struct Activations {
         }
         cpu::quantize_activations({x.data(), bytes.data(), n_tokens, n, format}, Workers(1));
         for (std::size_t i = 0; i < x.size(); ++i) {
-            if (format == ActivationFormat::q8) {
+            if (format == ActivationFormat::q16) {
                 const auto& block =
-                    reinterpret_cast<const ActivationQ8Block*>(bytes.data())[i / 32];
+                    reinterpret_cast<const ActivationQ16Block*>(bytes.data())[i / 32];
                 values[i] = static_cast<double>(block.d) * block.q[i % 32];
             } else {
                 const auto& block =
-                    reinterpret_cast<const ActivationQ8KBlock*>(bytes.data())[i / 256];
+                    reinterpret_cast<const ActivationQ16KBlock*>(bytes.data())[i / 256];
                 values[i] = static_cast<double>(block.d) * block.q[i % 256];
             }
         }
@@ -124,7 +124,7 @@ TEST(Matmul, GroupsReadTheirOwnSliceOfTheInput) {
     Random random(33);
     const std::uint32_t n_in = 160, groups = 4, rows_per_group = 12, n_tokens = 3;
     const RandomWeight weight(random, WeightType::q8_0, n_in, groups * rows_per_group);
-    for (const ActivationFormat format : {ActivationFormat::f32, ActivationFormat::q8}) {
+    for (const ActivationFormat format : {ActivationFormat::f32, ActivationFormat::q16}) {
         const Activations x(uniform_values(random, n_tokens * groups * n_in), groups * n_in,
                             format);
         std::vector<double> expected(n_tokens * groups * rows_per_group);
@@ -170,7 +170,7 @@ TEST(MatmulDeathTest, StopsAtAFormatThatDoesNotBelongToTheType) {
     Random random(35);
     const RandomWeight weight(random, WeightType::f16, 64, 5);
     const std::vector<float> x(64);
-    EXPECT_DEATH(product(weight.matrix, x.data(), 1, ActivationFormat::q8, Workers(1)),
+    EXPECT_DEATH(product(weight.matrix, x.data(), 1, ActivationFormat::q16, Workers(1)),
                  "no product");
 }
 
