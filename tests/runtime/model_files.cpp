@@ -79,17 +79,24 @@ GoldenCase read_golden_case(const std::string& name) {
 }
 
 const CaseModels& models_of_case(const std::string& name) {
+    return models_of_case(name, read_golden_case(name).vocab_size);
+}
+
+const CaseModels& models_of_case(const std::string& name, std::uint32_t vocab_size) {
     static const TemporaryFolder folder;
     static std::map<std::string, CaseModels> made;
-    if (const auto found = made.find(name); found != made.end()) return found->second;
-    const std::string json = golden_path(name + ".json");
-    const SyntheticCase shapes = value_of(parse_case(read_file(json), json));
-    const std::string main = folder.path_of(name + ".gguf");
-    const std::string mtp = folder.path_of(name + "-mtp.gguf");
+    const std::string stem = name + "-" + std::to_string(vocab_size);
+    if (const auto found = made.find(stem); found != made.end()) return found->second;
+    // The order of a recipe's entries matters, so that it must survive.
+    auto json = nlohmann::ordered_json::parse(read_file(golden_path(name + ".json")));
+    json["config"]["vocab_size"] = vocab_size;
+    const SyntheticCase shapes = value_of(parse_case(json.dump(), name));
+    const std::string main = folder.path_of(stem + ".gguf");
+    const std::string mtp = folder.path_of(stem + "-mtp.gguf");
     write_model(shapes.main, shapes.seed, main);
     write_model(shapes.mtp, shapes.seed, mtp);
     CaseModels models{value_of(load_model(main, "")), value_of(load_model(mtp, ""))};
-    return made.emplace(name, std::move(models)).first->second;
+    return made.emplace(stem, std::move(models)).first->second;
 }
 
 }  // namespace plimsoll::test

@@ -45,5 +45,7 @@ struct CaseModels {
     Model mtp;
 };
 const CaseModels& models_of_case(const std::string& name);
+/// The same with another vocabulary.
+const CaseModels& models_of_case(const std::string& name, std::uint32_t vocab_size);
 
 }  // namespace plimsoll::test
