@@ -106,7 +106,8 @@ void Footprint::spread(std::uint64_t count, std::uint32_t layer_first, std::uint
     const std::uint32_t n_hash = std::clamp(model_.hyper.n_hash_layers, layer_first, layer_last);
     const std::pair<std::uint32_t, std::uint32_t> groups[] = {{n_hash, layer_last},
                                                               {layer_first, n_hash}};
-    for (const auto& [first, last] : groups) {
+    for (const auto& group : groups) {
+        const std::uint32_t first = group.first, last = group.second;
         std::uint64_t level_low = 0, level_high = 0, group_room = 0;
         for (std::uint32_t layer = first; layer < last; ++layer) {
             level_high = std::max(level_high, room[layer]);

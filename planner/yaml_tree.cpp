@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::size_t kDepthMax = 32;
 constexpr std::size_t kTextBytesMax = 64 << 20;
+constexpr std::size_t kMessageBytesMax = 1000;
 
 /// Thrown through yaml-cpp, whose event interface has no other way to stop; caught in parse_yaml.
 struct Stop {
@@ -26,6 +27,21 @@ struct Stop {
 
 std::uint32_t line_of(const YAML::Mark& mark) {
     return mark.line < 0 ? 1 : static_cast<std::uint32_t>(mark.line) + 1;
+}
+
+/// Messages quote the file, which may hold anything: line breaks, escape sequences, a megabyte.
+std::string on_one_line(std::string_view message) {
+    std::string out;
+    for (const char c : message) {
+        const auto byte = static_cast<unsigned char>(c);
+        const bool inside_character = (byte & 0xc0) == 0x80;
+        if (out.size() >= kMessageBytesMax + (inside_character ? 3 : 0)) return out + "…";
+        if (byte < 0x20 || byte == 0x7f)
+            out += fmt::format("\\x{:02x}", byte);
+        else
+            out += c;
+    }
+    return out;
 }
 
 class TreeBuilder final : public YAML::EventHandler {
@@ -108,7 +124,7 @@ private:
             top.key = std::move(node.scalar);
             top.has_key = true;
         } else {
-            top.node.entries.emplace_back(std::move(top.key), std::move(node));
+            top.node.entries.push_back({std::move(top.key), std::move(node)});
             top.has_key = false;
         }
     }
@@ -134,7 +150,7 @@ const YamlNode* YamlNode::find(std::string_view key) const {
 }
 
 Error yaml_error(const std::string& source, std::uint32_t line, std::string message) {
-    return {ErrorKind::bad_file, fmt::format("{}:{}: {}", source, line, message)};
+    return {ErrorKind::bad_file, fmt::format("{}:{}: {}", source, line, on_one_line(message))};
 }
 
 Result<YamlNode> parse_yaml(std::string_view text, const std::string& source) {

@@ -11,6 +11,8 @@
 
 namespace plimsoll {
 
+struct YamlEntry;
+
 /// A YAML document as a plain tree that remembers line numbers. Deliberately less than YAML: one
 /// document, no anchors, aliases, tags or merge keys, so that no file can grow when it is read.
 struct YamlNode {
@@ -21,11 +23,15 @@ struct YamlNode {
     std::uint32_t line = 0;  // from 1
     std::string scalar;
     std::vector<YamlNode> items;  // of a sequence
-    std::vector<std::pair<std::string, YamlNode>>
-        entries;  // of a mapping, in file order, keys unique
+    std::vector<YamlEntry> entries;  // of a mapping, in file order, keys unique
 
     /// The entry, or null where the mapping lacks it.
     [[nodiscard]] const YamlNode* find(std::string_view key) const;
+};
+
+struct YamlEntry {
+    std::string key;
+    YamlNode value;
 };
 
 /// Reads a document. `source` names the file in errors: "profile.yaml:12: …". Refuses duplicate

@@ -11,7 +11,7 @@ TEST(YamlTree, RemembersLinesAndOrder) {
     const Result<YamlNode> tree = parse_yaml("b: 1\na:\n  - x\n  - 'y'\n", "t.yaml");
     ASSERT_TRUE(tree) << tree.error().message;
     ASSERT_EQ(tree->entries.size(), 2u);
-    EXPECT_EQ(tree->entries[0].first, "b");
+    EXPECT_EQ(tree->entries[0].key, "b");
     const YamlNode& list = *tree->find("a");
     EXPECT_EQ(list.items[1].line, 4u);
     EXPECT_TRUE(list.items[1].quoted);
