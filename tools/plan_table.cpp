@@ -14,6 +14,7 @@ constexpr std::size_t kNameColumns = 17;
 constexpr std::size_t kMibColumns = 9;
 constexpr std::size_t kShareColumns = 8;
 constexpr std::size_t kTierColumns = kMibColumns + kShareColumns;
+constexpr std::size_t kBarCellsMin = 8;
 
 std::string mib(std::uint64_t bytes) {
     std::string text = format_mib(bytes);
@@ -210,8 +211,10 @@ std::string tier_map(const std::vector<Tier>& tiers, const View& view) {
         const std::string name = padded(tier.name, 7);
         const std::string size = right_aligned(format_bytes(tier.total_bytes), 10);
         const std::vector<TierPart> parts = parts_of(tier);
-        out += fmt::format("{} {}{}{}{}\n", name, view.colour ? "" : "[",
-                           bar(parts, view.columns - name.size() - 3 - size.size(), view),
+        // A plan from a file may name a device at any length: its line is wider then.
+        const std::size_t frame = name.size() + 3 + size.size();
+        const std::size_t cells = std::max<std::size_t>(view.columns, frame + kBarCellsMin) - frame;
+        out += fmt::format("{} {}{}{}{}\n", name, view.colour ? "" : "[", bar(parts, cells, view),
                            view.colour ? "" : "]", size);
         for (const TierPart& part : parts)
             if (std::find(used.begin(), used.end(), part.style) == used.end())
