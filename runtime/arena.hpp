@@ -14,13 +14,10 @@ namespace plimsoll {
 ///
 ///     open    regions are taken, each once
 ///     sealed  nothing is: taking one is a bug and stops with the region's name
-///
-/// Pages become resident when something is written to them, so that the resident size tells how
-/// much of the plan is in use.
 class ArenaMemory {
 public:
-    /// Reserves the memory of `arena`, which outlives this object. Error, kind no_fit, where the
-    /// system refuses; the message names the arena and its size.
+    /// Takes the memory of `arena`, which outlives this object, and makes it resident. Error, kind
+    /// no_fit, where the system refuses; the message names the arena and its size.
     [[nodiscard]] static Result<ArenaMemory> reserve(const Arena& arena);
 
     /// The bytes of one of the plan's regions, for the only time. `size_bytes` is what the caller

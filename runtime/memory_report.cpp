@@ -22,25 +22,29 @@ std::uint64_t process_resident_bytes() {
 }  // namespace
 
 std::string memory_report(std::span<const ArenaMemory* const> arenas) {
-    std::string text = fmt::format("{:<20}{:>16}{:>16}\n", "memory, MiB", "planned", "resident");
+    const auto row = [](std::string_view name, const std::string& planned,
+                        const std::string& measured) {
+        std::string line = fmt::format("{:<18}{:>12}{:>12}", name, planned, measured);
+        line.erase(line.find_last_not_of(' ') + 1);
+        return line + "\n";
+    };
+    std::string text = row("memory", "planned", "measured");
     std::uint64_t arenas_resident_bytes = 0;
     for (const ArenaMemory* arena : arenas) {
         const Arena& plan = arena->plan();
         if (plan.planned_bytes == 0) continue;
         const std::uint64_t resident_bytes = arena->resident_bytes();
         arenas_resident_bytes += resident_bytes;
-        text += fmt::format("{:<20}{:>16}{:>16}\n", plan.name, format_mib(plan.planned_bytes),
-                            format_mib(resident_bytes));
+        text += row(plan.name, format_bytes(plan.planned_bytes), format_bytes(resident_bytes));
         for (std::size_t cls = 0; cls < kRegionClassCount; ++cls)
             if (plan.by_class[cls] != 0)
-                text += fmt::format("  {:<18}{:>16}\n",
-                                    region_class_name(static_cast<RegionClass>(cls)),
-                                    format_mib(plan.by_class[cls]));
+                text += row(fmt::format("  {}", region_class_name(static_cast<RegionClass>(cls))),
+                            format_bytes(plan.by_class[cls]), "");
     }
     const std::uint64_t process_bytes = process_resident_bytes();
     if (process_bytes != 0)
-        text += fmt::format("{:<20}{:>16}{:>16}\n", "program and stacks", "",
-                            format_mib(saturating_sub(process_bytes, arenas_resident_bytes)));
+        text += row("unaccounted", "",
+                    format_bytes(saturating_sub(process_bytes, arenas_resident_bytes)));
     return text;
 }
 
