@@ -78,25 +78,27 @@ GoldenCase read_golden_case(const std::string& name) {
     return out;
 }
 
-const CaseModels& models_of_case(const std::string& name) {
-    return models_of_case(name, read_golden_case(name).vocab_size);
-}
+const CaseModels& models_of_case(const std::string& name) { return models_of_case(name, {}); }
 
-const CaseModels& models_of_case(const std::string& name, std::uint32_t vocab_size) {
+const CaseModels& models_of_case(const std::string& name, const CaseChange& change) {
     static const TemporaryFolder folder;
-    static std::map<std::string, CaseModels> made;
-    const std::string stem = name + "-" + std::to_string(vocab_size);
-    if (const auto found = made.find(stem); found != made.end()) return found->second;
+    static std::map<std::pair<std::string, CaseChange>, CaseModels> made;
+    const auto key = std::pair(name, change);
+    if (const auto found = made.find(key); found != made.end()) return found->second;
     // The order of a recipe's entries matters, so that it must survive.
     auto json = nlohmann::ordered_json::parse(read_file(golden_path(name + ".json")));
-    json["config"]["vocab_size"] = vocab_size;
+    if (change.vocab_size != 0) json["config"]["vocab_size"] = change.vocab_size;
+    nlohmann::ordered_json recipe;
+    for (const auto& [part, type] : change.storage) recipe[part] = type;
+    for (const auto& [part, type] : json["recipe"].items()) recipe[part] = type;
+    json["recipe"] = recipe;
     const SyntheticCase shapes = value_of(parse_case(json.dump(), name));
-    const std::string main = folder.path_of(stem + ".gguf");
-    const std::string mtp = folder.path_of(stem + "-mtp.gguf");
-    write_model(shapes.main, shapes.seed, main);
-    write_model(shapes.mtp, shapes.seed, mtp);
-    CaseModels models{value_of(load_model(main, "")), value_of(load_model(mtp, ""))};
-    return made.emplace(stem, std::move(models)).first->second;
+    const std::string stem = folder.path_of(name + "-" + std::to_string(made.size()));
+    write_model(shapes.main, shapes.seed, stem + ".gguf");
+    write_model(shapes.mtp, shapes.seed, stem + "-mtp.gguf");
+    CaseModels models{value_of(load_model(stem + ".gguf", "")),
+                      value_of(load_model(stem + "-mtp.gguf", ""))};
+    return made.emplace(key, std::move(models)).first->second;
 }
 
 }  // namespace plimsoll::test

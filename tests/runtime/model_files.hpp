@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "planner/model.hpp"
@@ -45,7 +46,14 @@ struct CaseModels {
     Model mtp;
 };
 const CaseModels& models_of_case(const std::string& name);
-/// The same with another vocabulary.
-const CaseModels& models_of_case(const std::string& name, std::uint32_t vocab_size);
+
+/// The models of a case with something changed.
+struct CaseChange {
+    std::uint32_t vocab_size = 0;                              // 0: as in the case
+    std::vector<std::pair<std::string, std::string>> storage;  // rules before the recipe's own
+
+    auto operator<=>(const CaseChange&) const = default;
+};
+const CaseModels& models_of_case(const std::string& name, const CaseChange& change);
 
 }  // namespace plimsoll::test

@@ -1,11 +1,31 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "planner/layout.hpp"
 #include "planner/units.hpp"
 #include "tests/runtime/engine_runs.hpp"
 
 namespace plimsoll::test {
 namespace {
+
+/// Of two sets of rows [n, vocab].
+double cosine_median(const std::vector<float>& a, const std::vector<float>& b, std::size_t vocab) {
+    std::vector<double> cosines;
+    for (std::size_t row = 0; row < a.size(); row += vocab) {
+        double dot = 0, aa = 0, bb = 0;
+        for (std::size_t i = row; i < row + vocab; ++i) {
+            const double x = static_cast<double>(a[i]), y = static_cast<double>(b[i]);
+            dot += x * y;
+            aa += x * x;
+            bb += y * y;
+        }
+        cosines.push_back(dot / std::sqrt(aa * bb));
+    }
+    std::sort(cosines.begin(), cosines.end());
+    return cosines[cosines.size() / 2];
+}
 
 /// A model, a prompt, and the logits with everything on the device.
 class PlacementTest : public testing::Test {
@@ -109,7 +129,8 @@ Plan smallest_plan(const CaseModels& models, RunSetting setting) {
 }
 
 TEST_F(PlacementTest, StreamedLayersAndAHeadInSeveralTilesChangeNoBit) {
-    const CaseModels& models = models_of_case("tiny-q2", 140'000);  // a head of 36 MiB
+    const CaseModels& models =
+        models_of_case("tiny-q2", {.vocab_size = 140'000});  // a head of 36 MiB
     const RunSetting all = {.chunk_tokens = 16, .mtp = true};
     RunSetting setting = all;
     setting.host_bytes = 256 * kMiB;
@@ -122,6 +143,48 @@ TEST_F(PlacementTest, StreamedLayersAndAHeadInSeveralTilesChangeNoBit) {
     PlannedEngine other(models, plan);
     const std::span<const TokenId> prompt = prompt_.first(20);
     EXPECT_EQ(feed(other, prompt), feed(full, prompt));
+}
+
+TEST_F(PlacementTest, LayersOfDifferentStorageTakeTurnsInPoolsOfTheirOwn) {
+    // Within a phase one layer takes what another does not: float32 rows, quantised ones of either
+    // kind, expert slots of another size.
+    const CaseModels& models =
+        models_of_case("tiny-q2", {.storage = {{"blk.2.ffn_gate_exps", "Q4_K"},
+                                               {"blk.2.ffn_up_exps", "Q4_K"},
+                                               {"blk.2.ffn_down_exps", "Q4_K"},
+                                               {"blk.5.ffn_down_exps", "Q8_0"},
+                                               {"blk.4.attn_output_a", "F16"},
+                                               {"blk.0.attn_output_a", "F32"},
+                                               {"blk.2.attn_q_a", "Q4_K"},
+                                               {"blk.4.attn_kv", "BF16"},
+                                               {"blk.1.ffn_down_shexp", "Q4_K"},
+                                               {"output.weight", "Q4_K"}}});
+    PlannedEngine full(models, plan_of_case(models, all_));
+    RunSetting setting = with_host([](Request& request) {
+        request.experts.set(Placement::host, Source::cli);
+        request.experts_wish.value = Wish::require;
+    });
+    PlannedEngine other(models, plan_of_case(models, setting));
+    const auto& regions = other.plan->devices[0].arena.regions;
+    EXPECT_EQ(
+        std::count_if(regions.begin(), regions.end(),
+                      [](const Region& region) { return region.kind == RegionKind::expert_pool; }),
+        3);
+    const Logits logits = feed(full, prompt_);
+    EXPECT_EQ(feed(other, prompt_), logits);
+    EXPECT_EQ(feed(other, prompt_, 7), logits);
+
+    RunSetting precise = all_;
+    precise.precise = true;
+    precise.kv_format = KvFormat::f32;
+    PlannedEngine exact(models, plan_of_case(models, precise));
+    EXPECT_GT(cosine_median(logits.main, feed(exact, prompt_).main, golden_.vocab_size), 0.9993);
+}
+
+TEST_F(PlacementTest, SessionsPlannedBesideChangeNoBit) {
+    RunSetting setting = all_;
+    setting.change = [](Request& request) { request.sessions.value = 3; };
+    expect_same_logits(plan_of_case(models_, setting));
 }
 
 TEST_F(PlacementTest, DraftsPlannedOrNotChangeNoBitOfTheModelsOwnLogits) {
