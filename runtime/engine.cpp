@@ -18,6 +18,22 @@ namespace {
 /// A thread's share of a copy: longer than it costs to hand out.
 constexpr std::uint64_t kCopyBytes = 256 * kKiB;
 
+/// Regions are as large as the planned model's tensors: another model must not reach them.
+Status check_model(const ModelRef& planned, const Model& model) {
+    if (planned.fingerprint == model.fingerprint) return ok_status();
+    return Error{ErrorKind::bad_file,
+                 fmt::format("{} is another model than {}, which the plan was made for: plan again",
+                             model.name, planned.name)};
+}
+
+Status check_models(const EngineSource& source) {
+    const Plan& plan = *source.plan;
+    if (const Status same = check_model(plan.model, *source.model); !same) return same;
+    if (!plan.grant.mtp) return ok_status();
+    PLIMSOLL_CHECK(source.mtp != nullptr, "the plan has a draft head and none is given");
+    return check_model(*plan.mtp_model, *source.mtp);
+}
+
 }  // namespace
 
 /// Everything an engine owns, in one place that does not move.
@@ -192,6 +208,7 @@ Result<Engine> Engine::create(const EngineSource& source) {
     PLIMSOLL_CHECK(!plan.refusal, "a refusal cannot be carried out");
     PLIMSOLL_CHECK(plan.nvme.experts == 0,
                    fmt::format("{} experts are planned on NVMe", plan.nvme.experts));
+    if (const Status same = check_models(source); !same) return same.error();
     Result<ArenaMemory> device = ArenaMemory::reserve(plan.devices.front().arena);
     if (!device) return device.error();
     Result<ArenaMemory> host = ArenaMemory::reserve(plan.host.arena);

@@ -34,8 +34,8 @@ using LogitsSink = std::function<Status(std::uint64_t position, std::span<const 
 /// divided among calls.
 class Engine {
 public:
-    /// Errors: memory that the system refuses (no_fit), a file that is not the planned one
-    /// (bad_file) or cannot be read (io).
+    /// Errors: memory that the system refuses (no_fit), a model or a file that is not the planned
+    /// one (bad_file) or cannot be read (io).
     [[nodiscard]] static Result<Engine> create(const EngineSource& source);
     ~Engine();
     Engine(Engine&&) noexcept;

@@ -53,6 +53,14 @@ TEST_F(LoaderTest, RefusesAFileThatIsGone) {
     EXPECT_NE(error.message.find(models_.main.path), std::string::npos);
 }
 
+TEST_F(LoaderTest, RefusesAnotherModelThanThePlans) {
+    const Plan plan = plan_of_case(models_, {.chunk_tokens = 16});
+    const Result<Engine> engine =
+        Engine::create({.plan = &plan, .model = &models_of_case("tiny-q4").main, .n_threads = 1});
+    ASSERT_FALSE(engine);
+    EXPECT_EQ(engine.error().kind, ErrorKind::bad_file);
+}
+
 TEST_F(LoaderTest, RefusesARoutingTableThatNamesNoExpert) {
     const Tensor& table = *models_.main.find(TensorRole::ffn_gate_tid2eid, 1);
     for (const std::int32_t id : {-1, static_cast<std::int32_t>(models_.main.hyper.n_experts)}) {

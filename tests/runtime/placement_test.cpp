@@ -94,6 +94,20 @@ TEST_F(PlacementTest, ExpertsAtTheFloorComeInWavesAndChangeNoBit) {
     EXPECT_EQ(counts.copied_bytes, counts.misses * expert_size(models_.main, 0).slot_bytes);
 }
 
+TEST_F(PlacementTest, AByteLessThanTheFloorIsRefused) {
+    const std::uint64_t floor_bytes =
+        expert_floor_slots(models_.main.hyper, 1) * expert_size(models_.main, 0).slot_bytes;
+    for (const std::uint64_t missing_bytes : {0u, 1u}) {
+        const RunSetting setting = with_host([&](Request& request) {
+            request.experts_device_max_bytes.set(floor_bytes - missing_bytes, Source::cli);
+        });
+        if (missing_bytes == 0)
+            expect_same_logits(plan_of_case(models_, setting));
+        else
+            EXPECT_THROW((void)plan_of_case(models_, setting), std::runtime_error);
+    }
+}
+
 TEST_F(PlacementTest, ExpertsThatStayAreNeverCopied) {
     PlannedEngine planned(models_, full_plan());
     (void)feed(planned, prompt_);
