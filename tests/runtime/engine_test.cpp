@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "planner/units.hpp"
 #include "tests/runtime/allocation_count.hpp"

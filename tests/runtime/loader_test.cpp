@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <stdexcept>
 
 #include "tests/runtime/engine_runs.hpp"
 

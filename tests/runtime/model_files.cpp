@@ -2,11 +2,14 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include "runtime/synthetic.hpp"
 #include "runtime/synthetic_model.hpp"
@@ -78,9 +81,9 @@ GoldenCase read_golden_case(const std::string& name) {
     return out;
 }
 
-const CaseModels& models_of_case(const std::string& name) { return models_of_case(name, {}); }
+const CaseModels& models_of_case(std::string name) { return models_of_case(std::move(name), {}); }
 
-const CaseModels& models_of_case(const std::string& name, const CaseChange& change) {
+const CaseModels& models_of_case(std::string name, CaseChange change) {
     static const TemporaryFolder folder;
     static std::map<std::pair<std::string, CaseChange>, CaseModels> made;
     const auto key = std::pair(name, change);

@@ -45,7 +45,7 @@ struct CaseModels {
     Model main;
     Model mtp;
 };
-const CaseModels& models_of_case(const std::string& name);
+const CaseModels& models_of_case(std::string name);
 
 /// The models of a case with something changed.
 struct CaseChange {
@@ -54,6 +54,6 @@ struct CaseChange {
 
     auto operator<=>(const CaseChange&) const = default;
 };
-const CaseModels& models_of_case(const std::string& name, const CaseChange& change);
+const CaseModels& models_of_case(std::string name, CaseChange change);
 
 }  // namespace plimsoll::test

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "planner/layout.hpp"
 #include "planner/units.hpp"
