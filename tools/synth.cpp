@@ -15,6 +15,7 @@
 #include "planner/units.hpp"
 #include "runtime/synthetic_model.hpp"
 #include "tools/environment.hpp"
+#include "tools/interrupt.hpp"
 #include "tools/plan_reads.hpp"
 #include "tools/planning.hpp"
 #include "tools/progress.hpp"
@@ -130,15 +131,21 @@ Status write_model(const Inventory& shape, std::uint64_t seed, const std::string
     const auto start = std::chrono::steady_clock::now();
     ProgressLine line(stderr, inspect_terminal(STDERR_FILENO), shape.name, ProgressUnit::bytes,
                       total_bytes);
-    const Status written =
-        write_synthetic_file(job, [&](std::uint64_t done_bytes) { line.update(done_bytes); });
+    const InterruptFlag interrupt;
+    const Status written = write_synthetic_file(job, [&](std::uint64_t done_bytes) {
+        line.update(done_bytes);
+        return !interrupt.raised();
+    });
     line.finish();
     if (!written) return written;
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    fmt::print(stderr, "{}: {} like {}, seed {}, {} written{} in {:.1f} s\n", path,
-               format_bytes(model->file_bytes), shape.name, seed,
-               format_bytes(model->header.size() + total_bytes),
-               extent.sparse || extent.only != nullptr ? ", the rest holes" : "", taken.count());
+    const std::uint64_t written_bytes = model->header.size() + total_bytes;
+    const std::string rate = fmt::format(
+        ", {:.2f} GB/s", static_cast<double>(written_bytes) / std::max(taken.count(), 1e-6) / 1e9);
+    fmt::print(stderr, "{}: {} like {}, seed {}, {} written{} in {:.1f} s{}\n", path,
+               format_bytes(model->file_bytes), shape.name, seed, format_bytes(written_bytes),
+               extent.sparse || extent.only != nullptr ? ", the rest holes" : "", taken.count(),
+               extent.sparse ? "" : rate);
     return ok_status();
 }
 

@@ -93,9 +93,9 @@ Error failed(const std::string& path, int problem) {
     return {ErrorKind::bad_file, fmt::format("{}: {}", path, std::strerror(problem))};
 }
 
-Status check_room(const SynthJob& job, const std::vector<Piece>& pieces) {
+Status check_room(const SynthJob& job) {
     std::uint64_t needed_bytes = job.model->header.size();
-    for (const Piece& piece : pieces) needed_bytes += piece.size_bytes;
+    for (const FileRange& range : job.ranges) needed_bytes += range.size_bytes;
     std::filesystem::path folder = std::filesystem::path(job.path).parent_path();
     if (folder.empty()) folder = ".";
     std::error_code problem;
@@ -138,6 +138,8 @@ public:
         }
     }
 
+    /// Lets no thread begin another piece.
+    void stop(int problem) { problem_.store(problem); }
     [[nodiscard]] bool finished() const {
         return problem_.load() != 0 || next_.load() >= pieces_.size();
     }
@@ -163,10 +165,9 @@ std::vector<FileRange> all_ranges(const SyntheticModel& model) {
     return ranges;
 }
 
-Status write_synthetic_file(const SynthJob& job,
-                            const std::function<void(std::uint64_t)>& progress) {
+Status write_synthetic_file(const SynthJob& job, const std::function<bool(std::uint64_t)>& go_on) {
+    if (const Status room = check_room(job); !room) return room;
     const std::vector<Piece> pieces = cut(job);
-    if (const Status room = check_room(job, pieces); !room) return room;
     PartFile part(job.path + ".part");
     if (part.descriptor() < 0) return failed(job.path + ".part", errno);
     if (::ftruncate(part.descriptor(), static_cast<off_t>(job.model->file_bytes)) != 0)
@@ -180,11 +181,12 @@ Status write_synthetic_file(const SynthJob& job,
     for (std::uint32_t index = 0; index < std::max(1u, job.threads); ++index)
         threads.emplace_back([&] { writer.work(); });
     while (!writer.finished()) {
-        progress(writer.done_bytes());
+        if (!go_on(writer.done_bytes())) writer.stop(ECANCELED);
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     for (std::thread& thread : threads) thread.join();
-    progress(writer.done_bytes());
+    (void)go_on(writer.done_bytes());
+    if (writer.problem() == ECANCELED) return Error{ErrorKind::interrupted, "interrupted"};
     if (writer.problem() != 0) return failed(job.path, writer.problem());
     if (const int problem = part.keep_as(job.path); problem != 0) return failed(job.path, problem);
     return ok_status();

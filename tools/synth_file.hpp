@@ -28,10 +28,11 @@ struct SynthJob {
 /// All tensors of the model, one range each.
 [[nodiscard]] std::vector<FileRange> all_ranges(const SyntheticModel& model);
 
-/// Writes the file beside its place and moves it there when it is whole. `progress` is called from
-/// one thread with the bytes done so far. Errors: no room on the disk, known before anything is
-/// written; a path that cannot be written, with the system's reason.
+/// Writes the file beside its place and moves it there when it is whole. `go_on` is called from one
+/// thread with the bytes done so far; where it returns false, nothing is left behind. Errors: no
+/// room on the disk, known before anything is written; a path that cannot be written, with the
+/// system's reason; interrupted.
 [[nodiscard]] Status write_synthetic_file(const SynthJob& job,
-                                          const std::function<void(std::uint64_t)>& progress);
+                                          const std::function<bool(std::uint64_t)>& go_on);
 
 }  // namespace plimsoll
