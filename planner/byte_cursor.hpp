@@ -35,6 +35,7 @@ public:
     /// left.
     [[nodiscard]] bool append(std::uint64_t size_bytes, std::string& out) {
         if (size_bytes > left()) return false;
+        out.reserve(out.size() + size_bytes);
         while (size_bytes > 0) {
             if (filled_ == at_ && !refill(1)) return false;
             const std::size_t piece = std::min<std::size_t>(size_bytes, filled_ - at_);

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <random>
 
@@ -220,6 +221,25 @@ TEST(Gguf, ReadsAFullHeaderInMillisecondsWithoutItsTables) {
     EXPECT_EQ(file->tensors.size(), 1'328u);
     EXPECT_LT(seconds, 0.2);
     EXPECT_LT(taken.total_bytes, 4 * kMiB);
+}
+
+TEST(Gguf, TakesNoMoreMemoryThanALongStringHas) {
+    constexpr std::uint64_t kTextBytes = 100 * kMiB;
+    RawHeader header;
+    header.entries.push_back({"long.text", 8, number(kTextBytes)});
+    ByteSource source = source_of(header.bytes(8));
+    source.size_bytes += kTextBytes;
+    source.read = [head = source.read](std::uint64_t offset, std::span<std::byte> into) {
+        std::memset(into.data(), 0, into.size());
+        (void)head(offset, into);
+        return true;
+    };
+    watch_allocations();
+    const Result<GgufFile> file = parse_gguf(source, kPath);
+    const Allocations taken = stop_watching_allocations();
+    ASSERT_TRUE(file.ok()) << file.error().message;
+    EXPECT_EQ(std::get<std::string>(file->find("long.text")->value).size(), kTextBytes);
+    EXPECT_LT(taken.total_bytes, kTextBytes + 2 * kMiB);
 }
 
 TEST(Gguf, RefusesWhatIsNoRegularFile) {
