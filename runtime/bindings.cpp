@@ -339,7 +339,7 @@ Status check_limits(const Model& model, const Model* mtp) {
                          fmt::format("{}: {} is {}, and this engine is built for at most {}",
                                      model.name, limit.name, limit.value, limit.largest)};
     for (std::uint32_t layer = 0; layer < hyper.n_layers; ++layer)
-        if (const Status same = check_gate_and_up(model, layer); !same) return same;
+        if (Status same = check_gate_and_up(model, layer); !same) return same;
     if (mtp != nullptr) return check_gate_and_up(*mtp, 0);
     return ok_status();
 }

@@ -28,7 +28,7 @@ Status check_model(const ModelRef& planned, const Model& model) {
 
 Status check_models(const EngineSource& source) {
     const Plan& plan = *source.plan;
-    if (const Status same = check_model(plan.model, *source.model); !same) return same;
+    if (Status same = check_model(plan.model, *source.model); !same) return same;
     if (!plan.grant.mtp) return ok_status();
     PLIMSOLL_CHECK(source.mtp != nullptr, "the plan has a draft head and none is given");
     return check_model(*plan.mtp_model, *source.mtp);
@@ -89,10 +89,11 @@ struct Engine::Parts {
     void run_layers(ForwardStep& step) const;
     ForwardStep begin(std::span<const TokenId> tokens);
     void finish(const ForwardStep& step);
-    std::span<const float> head_rows(PhaseKind kind, const ForwardStep& step, std::uint32_t first,
-                                     std::uint32_t count) const;
-    Status all_heads(PhaseKind kind, const ForwardStep& step, const LogitsSink& sink) const;
-    Status run_draft_head(const ForwardStep& main, const LogitsSink& sink) const;
+    [[nodiscard]] std::span<const float> head_rows(PhaseKind kind, const ForwardStep& step,
+                                                   std::uint32_t first, std::uint32_t count) const;
+    [[nodiscard]] Status all_heads(PhaseKind kind, const ForwardStep& step,
+                                   const LogitsSink& sink) const;
+    [[nodiscard]] Status run_draft_head(const ForwardStep& main, const LogitsSink& sink) const;
 };
 
 ForwardStep Engine::Parts::step_for(std::span<const TokenId> tokens) const {
