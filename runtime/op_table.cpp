@@ -1,4 +1,5 @@
 #include <cstddef>
+#include <iterator>
 #include <utility>
 
 #include "runtime/forward_ops.hpp"
@@ -39,21 +40,21 @@ constexpr std::pair<OpKind, OpFunction> kRows[] = {
     {OpKind::mtp_input, mtp_input},
 };
 
-using OpTable = std::array<OpFunction, static_cast<std::size_t>(OpKind::count)>;
+constexpr bool rows_follow_the_enum() {
+    for (std::size_t at = 0; at < std::size(kRows); ++at)
+        if (static_cast<std::size_t>(kRows[at].first) != at) return false;
+    return std::size(kRows) == static_cast<std::size_t>(OpKind::count);
+}
+static_assert(rows_follow_the_enum());
+
+using OpTable = std::array<OpFunction, std::size(kRows)>;
 
 constexpr OpTable make_table() {
     OpTable table{};
-    for (const auto& [kind, function] : kRows) table[static_cast<std::size_t>(kind)] = function;
+    for (std::size_t at = 0; at < std::size(kRows); ++at) table[at] = kRows[at].second;
     return table;
 }
 constexpr OpTable kTable = make_table();
-
-constexpr bool every_kind_has_a_row() {
-    for (const OpFunction function : kTable)
-        if (function == nullptr) return false;
-    return true;
-}
-static_assert(every_kind_has_a_row());
 
 }  // namespace
 
