@@ -22,7 +22,7 @@ struct YamlNode {
     bool quoted = false;     // a quoted scalar is text even where it looks like a number
     std::uint32_t line = 0;  // from 1
     std::string scalar;
-    std::vector<YamlNode> items;  // of a sequence
+    std::vector<YamlNode> items;     // of a sequence
     std::vector<YamlEntry> entries;  // of a mapping, in file order, keys unique
 
     /// The entry, or null where the mapping lacks it.
