@@ -131,6 +131,12 @@ MachineFacts this_machine_cpu(const Request& request) {
     return machine;
 }
 
+void add_host_memory(MachineFacts& machine, const Request& request) {
+    machine.host_available_bytes =
+        request.host_bytes.value.value_or(machine.unified_memory ? 0 : available_memory_bytes());
+    machine.host_source = request.host_bytes.value ? "--host-mem" : "this machine";
+}
+
 }  // namespace
 
 Result<std::string> find_config_dir() {
@@ -188,6 +194,14 @@ std::uint64_t total_memory_bytes(const std::string& root) {
     return keyed_number(fs::path(root) / "proc/meminfo", "MemTotal:").value_or(0) * kKiB;
 }
 
+std::size_t count_gpus(const std::string& root, const char* visible_devices) {
+    const std::string_view visible = visible_devices == nullptr ? "all" : visible_devices;
+    if (visible.empty() || visible.front() == '-') return 0;
+    std::error_code failed;
+    const fs::directory_iterator gpus(fs::path(root) / "proc/driver/nvidia/gpus", failed);
+    return static_cast<std::size_t>(std::distance(begin(gpus), end(gpus)));
+}
+
 Result<MachineFacts> machine_of(const Request& request, const std::string& config_dir) {
     const std::string& name = request.device.value;
     if (name.empty() || name == "cpu") return this_machine_cpu(request);
@@ -200,9 +214,17 @@ Result<MachineFacts> machine_of(const Request& request, const std::string& confi
     if (!text) return text.error();
     Result<MachineFacts> machine = parse_machine(*text, path);
     if (!machine) return machine.error();
-    machine->host_available_bytes =
-        request.host_bytes.value.value_or(machine->unified_memory ? 0 : available_memory_bytes());
-    machine->host_source = request.host_bytes.value ? "--host-mem" : "this machine";
+    add_host_memory(*machine, request);
+    return machine;
+}
+
+MachineFacts this_machine_gpus(const Request& request, std::vector<DeviceFacts> devices,
+                               bool unified_memory) {
+    MachineFacts machine = cpu_machine(0, kCpuBandwidthBytesPerS);
+    machine.name = "this machine";
+    machine.devices = std::move(devices);
+    machine.unified_memory = unified_memory;
+    add_host_memory(machine, request);
     return machine;
 }
 

@@ -25,10 +25,17 @@ namespace plimsoll {
 /// All memory of the machine, MemTotal. 0 where the system does not say.
 [[nodiscard]] std::uint64_t total_memory_bytes(const std::string& root = "/");
 
+/// GPUs that this machine's NVIDIA driver shows to the process. `root` is "/" but in tests;
+/// `visible_devices` is the value of CUDA_VISIBLE_DEVICES, null where unset.
+[[nodiscard]] std::size_t count_gpus(const std::string& root, const char* visible_devices);
+
 /// The machine a request means: a named device file or a file's path, with host memory from
-/// --host-mem or this machine; "cpu", or nothing named and no GPU here: this machine's memory as
-/// the only device.
+/// --host-mem or this machine; "cpu", or nothing named: this machine's memory as the only device.
 [[nodiscard]] Result<MachineFacts> machine_of(const Request& request,
                                               const std::string& config_dir);
+
+/// This machine with `devices` as its GPUs, and host memory as above.
+[[nodiscard]] MachineFacts this_machine_gpus(const Request& request,
+                                             std::vector<DeviceFacts> devices, bool unified_memory);
 
 }  // namespace plimsoll

@@ -38,8 +38,10 @@ Result<Fit> saved_fit(const PlanningOptions& options) {
 }
 
 Result<Fit> fresh_fit(const FitOptions& options) {
-    const Result<PlanInputs> inputs = read_plan_inputs(options.planning);
+    const Result<PlanInputs> inputs =
+        read_plan_inputs(options.planning, DefaultDevice::visible_gpus);
     if (!inputs) return inputs.error();
+    for (const std::string& note : inputs->notes) fmt::print(stderr, "{}\n", note);
     Result<Plan> plan = plan_of(*inputs);
     if (!plan) return plan.error();
     Fit fit{std::move(*plan), {}};
@@ -64,7 +66,7 @@ Status fit_all_devices(const FitOptions& options) {
         if (given)
             return Error{ErrorKind::usage,
                          fmt::format("--all-devices and {} exclude each other", name)};
-    Result<PlanInputs> inputs = read_plan_inputs(options.planning);
+    Result<PlanInputs> inputs = read_plan_inputs(options.planning, DefaultDevice::cpu);
     if (!inputs) return inputs.error();
     const Result<std::vector<DevicePlanRow>> rows = plan_every_device(*inputs);
     if (!rows) return rows.error();

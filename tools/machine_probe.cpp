@@ -201,6 +201,16 @@ DeviceFacts device_of(const kernels::GpuFacts& gpu, const kernels::GpuRates& rat
     return device;
 }
 
+VisibleGpus visible_gpus() {
+    const kernels::GpuList list = kernels::list_gpus();
+    VisibleGpus visible{.problem = list.problem};
+    for (const kernels::GpuFacts& gpu : list.gpus) {
+        visible.devices.push_back(device_of(gpu, kernels::measure_gpu(gpu.index)));
+        visible.unified_memory |= gpu.shares_host_memory;
+    }
+    return visible;
+}
+
 Result<MachineProbe> probe_machine(const std::string& name, const std::string& folder) {
     MachineProbe probe;
     probe.machine.name = name;

@@ -27,6 +27,14 @@ struct MachineProbe {
 [[nodiscard]] Result<MachineProbe> probe_machine(const std::string& name,
                                                  const std::string& folder);
 
+/// The GPUs that this process sees, measured; about two seconds for one.
+struct VisibleGpus {
+    std::vector<DeviceFacts> devices;  // none where there are none
+    bool unified_memory = false;
+    std::string problem;  // why there are none although the machine may have some; empty otherwise
+};
+[[nodiscard]] VisibleGpus visible_gpus();
+
 /// Bytes per second that `n_threads` read from a buffer of `size_bytes`, the best of several
 /// passes.
 [[nodiscard]] double measure_memory_bytes_per_s(std::uint64_t size_bytes, std::uint32_t n_threads);

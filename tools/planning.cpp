@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "planner/units.hpp"
 #include "tools/environment.hpp"
+#include "tools/machine_probe.hpp"
 #include "tools/text_file.hpp"
 #include "tools/text_layout.hpp"
 
@@ -85,9 +88,24 @@ std::string difference(const Plan& plan, const Plan& other) {
     return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+/// The visible GPUs, else the CPU; a note where there are GPUs that cannot be asked.
+Result<MachineFacts> this_machine(const Request& request, const std::string& config_dir,
+                                  std::vector<std::string>& notes) {
+    const std::size_t n_gpus = count_gpus("/", std::getenv("CUDA_VISIBLE_DEVICES"));
+    if (n_gpus == 0) return machine_of(request, config_dir);
+    VisibleGpus visible = visible_gpus();
+    if (!visible.devices.empty())
+        return this_machine_gpus(request, std::move(visible.devices), visible.unified_memory);
+    notes.push_back(
+        fmt::format("{} GPU{} visible and not to be measured ({}): planned for the CPU; "
+                    "--device NAME plans for a card",
+                    n_gpus, n_gpus == 1 ? "" : "s", visible.problem));
+    return machine_of(request, config_dir);
+}
+
 }  // namespace
 
-Result<PlanInputs> read_plan_inputs(const PlanningOptions& options) {
+Result<PlanInputs> read_plan_inputs(const PlanningOptions& options, DefaultDevice default_device) {
     Result<std::string> config_dir = find_config_dir();
     if (!config_dir) return config_dir.error();
     Result<Request> request = request_of(options);
@@ -95,14 +113,19 @@ Result<PlanInputs> read_plan_inputs(const PlanningOptions& options) {
     if (request->model.value.empty())
         return Error{ErrorKind::usage,
                      "no model: name a GGUF file or one of configs/models, such as flash-q2"};
-    Result<MachineFacts> machine = machine_of(*request, *config_dir);
+    std::vector<std::string> notes;
+    const bool seeks_gpus =
+        request->device.value.empty() && default_device == DefaultDevice::visible_gpus;
+    Result<MachineFacts> machine =
+        seeks_gpus ? this_machine(*request, *config_dir, notes) : machine_of(*request, *config_dir);
     if (!machine) return machine.error();
     Result<Model> model = load_model(request->model.value, *config_dir);
     if (!model) return model.error();
     PlanInputs inputs{.config_dir = std::move(*config_dir),
                       .request = std::move(*request),
                       .machine = std::move(*machine),
-                      .model = std::move(*model)};
+                      .model = std::move(*model),
+                      .notes = std::move(notes)};
     if (!inputs.request.mtp_model.value.empty()) {
         Result<Model> mtp = load_model(inputs.request.mtp_model.value, inputs.config_dir);
         if (!mtp) return mtp.error();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,12 +17,20 @@ struct PlanInputs {
     MachineFacts machine;
     Model model;
     std::optional<Model> mtp;
+    std::vector<std::string> notes;  // what was taken otherwise than one might expect
 
     [[nodiscard]] const Model* mtp_or_null() const { return mtp ? &*mtp : nullptr; }
 };
 
+/// What to plan for where no device is named.
+enum class DefaultDevice : std::uint8_t {
+    visible_gpus,  // all that this process sees; the CPU where there are none
+    cpu,
+};
+
 /// Reads the profile, the models' headers and the device's facts. An error is one line.
-[[nodiscard]] Result<PlanInputs> read_plan_inputs(const PlanningOptions& options);
+[[nodiscard]] Result<PlanInputs> read_plan_inputs(const PlanningOptions& options,
+                                                  DefaultDevice default_device);
 
 /// The plan of the inputs as they are, checked by `validate`.
 [[nodiscard]] Result<Plan> plan_of(const PlanInputs& inputs);

@@ -3,10 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <iterator>
-#include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "planner/units.hpp"
@@ -51,14 +47,10 @@ Result<Launch> saved_launch(const PlanningOptions& options) {
 }
 
 Result<Launch> fresh_launch(const PlanningOptions& options, bool seek_alternatives) {
-    Result<PlanInputs> inputs = read_plan_inputs(options);
+    Result<PlanInputs> inputs = read_plan_inputs(options, DefaultDevice::cpu);
     if (!inputs) return inputs.error();
     std::vector<std::string> notes;
     if (inputs->request.device.value.empty()) {
-        inputs->request.device.value = "cpu";
-        Result<MachineFacts> cpu = machine_of(inputs->request, inputs->config_dir);
-        if (!cpu) return cpu.error();
-        inputs->machine = std::move(*cpu);
         const std::size_t n_gpus = count_gpus("/", std::getenv("CUDA_VISIBLE_DEVICES"));
         if (n_gpus != 0) {
             notes.push_back(
@@ -91,15 +83,6 @@ Status check_memory(const Plan& plan, std::uint64_t available_bytes) {
                              "much, or lower --vram or --host-mem by it",
                              format_mib(planned_bytes), format_mib(available_bytes),
                              format_mib(align_up(planned_bytes - available_bytes, kMiB)))};
-}
-
-std::size_t count_gpus(const std::string& root, const char* visible_devices) {
-    const std::string_view visible = visible_devices == nullptr ? "all" : visible_devices;
-    if (visible.empty() || visible.front() == '-') return 0;
-    std::error_code failed;
-    const std::filesystem::directory_iterator gpus(
-        std::filesystem::path(root) / "proc/driver/nvidia/gpus", failed);
-    return static_cast<std::size_t>(std::distance(begin(gpus), end(gpus)));
 }
 
 }  // namespace plimsoll

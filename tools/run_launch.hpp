@@ -29,8 +29,4 @@ struct Launch {
 /// kind no_fit, names the difference.
 [[nodiscard]] Status check_memory(const Plan& plan, std::uint64_t available_bytes);
 
-/// GPUs that this machine's NVIDIA driver shows to the process. `root` is "/" but in tests;
-/// `visible_devices` is the value of CUDA_VISIBLE_DEVICES, null where unset.
-[[nodiscard]] std::size_t count_gpus(const std::string& root, const char* visible_devices);
-
 }  // namespace plimsoll

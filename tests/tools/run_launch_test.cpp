@@ -7,6 +7,7 @@
 
 #include "planner/units.hpp"
 #include "tests/cli/temporary_folder.hpp"
+#include "tools/environment.hpp"
 #include "tools/row_file.hpp"
 #include "tools/run_summary.hpp"
 
