@@ -43,6 +43,22 @@ TEST(YamlReader, KeepsTheFirstProblemAndNamesUnknownKeysAtTheEnd) {
     EXPECT_EQ(n, 7u) << "a value that cannot be read leaves the default alone";
 }
 
+TEST(YamlTree, QuotesTheFileInOneShortLine) {
+    const std::string odd = "\"odd\\ntext\\x1b[31m";
+    for (const std::string& text :
+         {"a: 1\n" + odd + "\": 2\n", "a: " + odd + std::string(1 << 20, 'x') + "\"\n"}) {
+        const Result<YamlNode> tree = parse_yaml(text, "t.yaml");
+        ASSERT_TRUE(tree) << tree.error().message;
+        std::uint64_t a = 0;
+        const Status status = YamlReader(*tree, "t.yaml", "test").count("a", a, 0, 9).finish();
+        ASSERT_FALSE(status);
+        const std::string& message = status.error().message;
+        EXPECT_NE(message.find("odd\\x0atext\\x1b[31m"), std::string::npos) << message;
+        EXPECT_LT(message.size(), 2'000u);
+        EXPECT_EQ(message.find_first_of("\n\x1b"), std::string::npos);
+    }
+}
+
 TEST(YamlScalar, QuotesWhatWouldReadBackAsSomethingElse) {
     for (const char* text :
          {"",     "true", "null", "~",  "12",       "1e3",  "a: b", "#x", "- x", "'",   "\"",
