@@ -57,6 +57,8 @@ Result<std::vector<DevicePlanRow>> plan_every_device(PlanInputs& inputs) {
         inputs.request.device.set(name, Source::cli);
         Result<MachineFacts> machine = machine_of(inputs.request, inputs.config_dir);
         if (!machine) return machine.error();
+        if (names_disk(inputs.request))
+            machine->nvme_read_bytes_per_s = inputs.machine.nvme_read_bytes_per_s;
         inputs.machine = std::move(*machine);
         Result<Plan> plan = plan_of(inputs);
         if (!plan)

@@ -85,16 +85,11 @@ void add_memory(MachineProbe& probe) {
 }
 
 Status add_disk(MachineProbe& probe, const std::string& folder) {
-    const offload::DiskProbe asked{.path = folder};
-    const offload::IoResult<offload::DiskRate> rate = offload::measure_disk(asked);
-    if (!rate) return Error{ErrorKind::io, "disk: " + offload::describe(rate.error())};
-    probe.machine.nvme_read_bytes_per_s = rounded_rate(rate->read_bytes_per_s);
-    std::string how = fmt::format(
-        "reads of {}, {} at a time, {}, {}", format_bytes(asked.block_bytes), asked.depth,
-        rate->ring ? "io_uring" : "threads", rate->direct ? "O_DIRECT" : "through the page cache");
-    if (!rate->fallback.empty()) how += fmt::format(" ({})", rate->fallback);
-    probe.machine.sources["nvme_read_bytes_per_s"] = "measured: " + how;
-    probe.rows.push_back({"disk " + folder, giga_per_s(probe.machine.nvme_read_bytes_per_s), how});
+    const Result<DiskFigure> disk = measure_disk_of(folder, offload::DiskProbe().span_bytes);
+    if (!disk) return disk.error();
+    probe.machine.nvme_read_bytes_per_s = disk->read_bytes_per_s;
+    probe.machine.sources["nvme_read_bytes_per_s"] = "measured: " + disk->how;
+    probe.rows.push_back({"disk " + folder, giga_per_s(disk->read_bytes_per_s), disk->how});
     return ok_status();
 }
 
@@ -199,6 +194,18 @@ DeviceFacts device_of(const kernels::GpuFacts& gpu, const kernels::GpuRates& rat
         break;
     }
     return device;
+}
+
+Result<DiskFigure> measure_disk_of(const std::string& folder, std::uint64_t span_bytes) {
+    const offload::DiskProbe asked{.path = folder, .span_bytes = span_bytes};
+    const offload::IoResult<offload::DiskRate> rate = offload::measure_disk(asked);
+    if (!rate) return Error{ErrorKind::io, "disk: " + offload::describe(rate.error())};
+    DiskFigure disk{.read_bytes_per_s = rounded_rate(rate->read_bytes_per_s)};
+    disk.how = fmt::format("reads of {}, {} at a time, {}, {}", format_bytes(asked.block_bytes),
+                           asked.depth, rate->ring ? "io_uring" : "threads",
+                           rate->direct ? "O_DIRECT" : "through the page cache");
+    if (!rate->fallback.empty()) disk.how += fmt::format(" ({})", rate->fallback);
+    return disk;
 }
 
 VisibleGpus visible_gpus() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,15 @@ struct MachineProbe {
 /// where the disk cannot be measured.
 [[nodiscard]] Result<MachineProbe> probe_machine(const std::string& name,
                                                  const std::string& folder);
+
+/// How fast the disk of a folder is read, and how that was measured.
+struct DiskFigure {
+    double read_bytes_per_s = 0;
+    std::string how;
+};
+/// Writes, reads and removes a scratch file of `span_bytes`. An error, kind io, where it cannot.
+[[nodiscard]] Result<DiskFigure> measure_disk_of(const std::string& folder,
+                                                 std::uint64_t span_bytes);
 
 /// The GPUs that this process sees, measured; about two seconds for one.
 struct VisibleGpus {

@@ -22,6 +22,9 @@ struct PlanInputs {
     [[nodiscard]] const Model* mtp_or_null() const { return mtp ? &*mtp : nullptr; }
 };
 
+/// Whether the request names a folder whose disk is to be taken in place of the machine's.
+[[nodiscard]] bool names_disk(const Request& request);
+
 /// What to plan for where no device is named.
 enum class DefaultDevice : std::uint8_t {
     visible_gpus,  // all that this process sees; the CPU where there are none

@@ -49,7 +49,7 @@ Result<Launch> saved_launch(const PlanningOptions& options) {
 Result<Launch> fresh_launch(const PlanningOptions& options, bool seek_alternatives) {
     Result<PlanInputs> inputs = read_plan_inputs(options, DefaultDevice::cpu);
     if (!inputs) return inputs.error();
-    std::vector<std::string> notes;
+    std::vector<std::string> notes = std::move(inputs->notes);
     if (inputs->request.device.value.empty()) {
         const std::size_t n_gpus = count_gpus("/", std::getenv("CUDA_VISIBLE_DEVICES"));
         if (n_gpus != 0) {
