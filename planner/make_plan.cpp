@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "planner/carve.hpp"
 #include "planner/check.hpp"
 #include "planner/cost.hpp"
 #include "planner/decisions.hpp"
@@ -92,94 +93,6 @@ Rooms measure_rooms(const Request& request, const MachineFacts& machine) {
     return rooms;
 }
 
-std::string region_name(const RegionSpec& spec) {
-    const auto layered = [&](std::string_view what) {
-        return fmt::format("blk.{}.{}", spec.layer, what);
-    };
-    switch (spec.kind) {
-        case RegionKind::layer_dense: return layered("dense");
-        case RegionKind::layer_experts: return layered("experts");
-        case RegionKind::layer_fp16: return layered("fp16");
-        case RegionKind::kv_window: return layered("kv.window");
-        case RegionKind::kv_rows: return layered("kv.rows");
-        case RegionKind::kv_index: return layered("kv.index");
-        case RegionKind::kv_state: return layered("kv.state");
-        case RegionKind::kv_index_state: return layered("kv.index_state");
-        case RegionKind::expert_pool: return fmt::format("experts.pool.{}", spec.slot_bytes);
-        case RegionKind::head_dense: return "head.dense";
-        case RegionKind::head_output: return "head.output";
-        case RegionKind::embedding: return "embedding";
-        case RegionKind::workspace: return "workspace";
-        case RegionKind::gemm_workspace: return "gemm_workspace";
-        case RegionKind::logits: return "logits";
-        case RegionKind::staging_dense: return "staging.dense";
-        case RegionKind::staging_head: return "staging.head";
-        case RegionKind::staging_peer: return "staging.peer";
-        case RegionKind::staging_ring: return "staging.ring";
-        case RegionKind::staging_embedding: return "staging.embedding";
-        case RegionKind::mtp_dense: return "mtp.dense";
-        case RegionKind::mtp_experts: return "mtp.experts";
-        case RegionKind::mtp_window: return "mtp.window";
-        case RegionKind::mtp_hidden: return "mtp.hidden";
-        case RegionKind::count: break;
-    }
-    PLIMSOLL_CHECK(false, "a region kind without a name");
-}
-
-void fill_arena(Arena& arena, const std::vector<RegionSpec>& specs, const Model& model) {
-    for (const RegionSpec& spec : specs) {
-        Region region{.name = region_name(spec),
-                      .kind = spec.kind,
-                      .cls = class_of(spec.kind),
-                      .layer = spec.layer,
-                      .offset_bytes = arena.planned_bytes,
-                      .size_bytes = spec.size_bytes,
-                      .slot_bytes = spec.slot_bytes,
-                      .slot_count = spec.slot_count,
-                      .expert_first = spec.expert_first};
-        if (spec.kind == RegionKind::layer_fp16) {
-            region.tensors = fp16_candidates(model, spec.layer);
-            region.tensors.resize(spec.tensor_count);
-        }
-        arena.planned_bytes += spec.size_bytes;
-        arena.by_class[static_cast<std::size_t>(region.cls)] += spec.size_bytes;
-        arena.regions.push_back(std::move(region));
-    }
-}
-
-void fill_device(DevicePlan& device, const Footprint& footprint, const Division& division,
-                 std::size_t index) {
-    const DeviceShare& share = division.devices[index];
-    device.layer_first = share.layer_first;
-    device.layer_last = share.layer_last;
-    device.experts = share.experts;
-    fill_arena(device.arena, footprint.device_regions(division, index), footprint.model());
-    const Footprint::PackedSchedule& packed = footprint.packed_schedule(division, index);
-    for (std::size_t at = 0; at < packed.schedule.buffers.size(); ++at) {
-        const Buffer& buffer = packed.schedule.buffers[at];
-        device.workspace.push_back({.name = buffer.name,
-                                    .offset_bytes = packed.packing.offset_bytes[at],
-                                    .size_bytes = buffer.size_bytes,
-                                    .lifetime = buffer.lifetime});
-    }
-    device.workspace_packed_bytes = packed.packing.packed_bytes;
-    device.workspace_lower_bound_bytes = packed.packing.lower_bound_bytes;
-}
-
-void fill_nvme(NvmePlan& nvme, const Footprint& footprint, const Division& division) {
-    const std::uint64_t n_experts = footprint.model().hyper.n_experts;
-    const Footprint::ExpertSplit split = footprint.expert_split(division);
-    for (std::uint32_t layer = 0; layer < footprint.model().hyper.n_layers; ++layer) {
-        const std::uint64_t first = split.device[layer] + split.host[layer];
-        if (first == n_experts) continue;
-        nvme.layers.push_back({.layer = layer,
-                               .expert_first = static_cast<std::uint32_t>(first),
-                               .expert_count = static_cast<std::uint32_t>(n_experts - first)});
-        nvme.experts += n_experts - first;
-        nvme.bytes += (n_experts - first) * footprint.slot_bytes(layer);
-    }
-}
-
 Verdict verdict_of(const Plan& plan, const Request& request) {
     const Grant& grant = plan.grant;
     if (plan.experts_on_devices() < plan.experts_total || grant.head_streamed ||
@@ -222,12 +135,7 @@ Plan plan_once(const Footprint& footprint, const Request& request) {
         plan.features = describe_features(footprint, request, found.division, plan);
         return plan;
     }
-    for (std::size_t device = 0; device < plan.devices.size(); ++device)
-        fill_device(plan.devices[device], footprint, found.division, device);
-    plan.host.pinned_bytes = footprint.pinned_bytes(found.division);
-    plan.host.experts = found.division.host_experts;
-    fill_arena(plan.host.arena, footprint.host_regions(found.division), model);
-    fill_nvme(plan.nvme, footprint, found.division);
+    carve(plan, footprint, found.division);
     plan.predicted = predict(footprint, found.division);
     plan.verdict = verdict_of(plan, request);
     plan.features = describe_features(footprint, request, found.division, plan);

@@ -248,6 +248,11 @@ struct Plan {
 /// within their budgets.
 [[nodiscard]] std::optional<std::string> validate(const Plan& plan);
 
+/// Whether the plan is what its grant and its numbers of experts imply for these models, region by
+/// region: a saved plan may have been edited. `mtp` may be null. The error, kind bad_file, says
+/// where it differs first.
+[[nodiscard]] Status check_against(const Plan& plan, const Model& model, const Model* mtp);
+
 /// True where `a` is worse than `b`: fits, dense on the device, context, chunk up to 2,048, experts
 /// on devices, MTP, embedding on the device, chunk, fp16 bytes; the first difference decides.
 [[nodiscard]] bool is_worse(const Plan& a, const Plan& b);

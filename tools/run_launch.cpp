@@ -43,6 +43,11 @@ Result<Launch> saved_launch(const PlanningOptions& options) {
         if (!mtp) return mtp.error();
         launch.mtp = std::move(*mtp);
     }
+    if (launch.plan.refusal) return launch;
+    const Status fits = check_against(launch.plan, launch.model, launch.mtp_or_null());
+    if (!fits)
+        return Error{fits.error().kind,
+                     fmt::format("{}: {}", *options.plan_path, fits.error().message)};
     return launch;
 }
 

@@ -140,6 +140,33 @@ TEST_F(Run, RefusesASavedPlanOfAnotherModel) {
         "fingerprint");
 }
 
+TEST_F(Run, RefusesAPlanThatWasEditedIntoOneThatCannotBe) {
+    const std::string plan = folder_->file("plan.yaml");
+    ASSERT_EQ(generate({"-p", "Hello", "-o", plan}).status, 0);
+    std::string text = read_file(plan);
+    text.erase(text.find("plan_hash:"));  // as someone who edits a plan is told to
+    const std::pair<const char*, const char*> kEdits[] = {
+        {"context_tokens: 4096", "context_tokens: 2048"},
+        {"chunk_tokens: 4096", "chunk_tokens: 512"},
+        {"sessions: 1", "sessions: 2"},
+        {"rounding: true", "rounding: false"},
+        {"experts_total: 96", "experts_total: 97"},
+        {"mtp: false", "mtp: true"}};
+    for (const auto& [from, to] : kEdits) {
+        std::string changed = text;
+        const std::size_t at = changed.find(from);
+        ASSERT_NE(at, std::string::npos) << from;
+        changed.replace(at, std::string(from).size(), to);
+        expect_usage_error(
+            run_plimsoll({"run", "--plan", folder_->write("edited.yaml", changed), "-p", "x"}),
+            "edited.yaml");
+    }
+    EXPECT_EQ(
+        run_plimsoll({"run", "--plan", folder_->write("same.yaml", text), "-p", "x", "-n", "2"})
+            .status,
+        0);
+}
+
 TEST_F(Run, WritesLogitsOfEveryFedPosition) {
     const std::string tokens = folder_->write("tokens.txt", "5 6 7 8 9 10 11");
     const std::string logits = folder_->file("logits"), drafts = folder_->file("drafts");

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "planner/footprint.hpp"
+#include "planner/plan.hpp"
+
+namespace plimsoll {
+
+/// Gives every region of a division its name and place: fills the arenas and workspaces of
+/// `plan.devices` and `plan.host`, whose facts and names are there and whose arenas are empty, and
+/// `plan.nvme`.
+void carve(Plan& plan, const Footprint& footprint, const Division& division);
+
+}  // namespace plimsoll
