@@ -331,10 +331,13 @@ const Footprint::PackedSchedule& Footprint::packed_schedule(const Division& divi
     const Grant& grant = division.grant;
     const DeviceShare& share = division.devices[device];
     const bool stages_embedding = grant.embedding_on_host && !machine_.is_cpu();
-    const ShapeKey key{grant.chunk_tokens, grant.drafts, grant.mtp,         stages_embedding,
-                       grant.precise,      device,       share.layer_first, share.layer_last};
+    const ShapeKey key{grant.context_tokens, grant.chunk_tokens, grant.drafts, grant.mtp,
+                       stages_embedding,     grant.precise,      device,       share.layer_first,
+                       share.layer_last};
     if (const auto at = packed_.find(key); at != packed_.end()) return at->second;
-    const ScheduleShape shape{.tokens = std::max(grant.chunk_tokens, 1 + grant.drafts),
+    const ScheduleShape shape{.is_gpu = !machine_.is_cpu(),
+                              .context_tokens = grant.context_tokens,
+                              .tokens = std::max(grant.chunk_tokens, 1 + grant.drafts),
                               .logits_rows = 1 + grant.drafts,
                               .quantized_activations = !grant.precise,
                               .embedding_on_host = stages_embedding,

@@ -323,15 +323,17 @@ Result<Plan> make_plan(const Model& model, const Model* mtp, const MachineFacts&
 Schedule schedule_of(const Plan& plan, std::size_t device, const Model& model, const Model* mtp) {
     const Grant& grant = plan.grant;
     const DevicePlan& place = plan.devices[device];
-    const ScheduleShape shape{
-        .tokens = std::max(grant.chunk_tokens, 1 + grant.drafts),
-        .logits_rows = 1 + grant.drafts,
-        .quantized_activations = !grant.precise,
-        .embedding_on_host = grant.embedding_on_host && place.facts.architecture != "cpu",
-        .first_device = device == 0,
-        .last_device = device + 1 == plan.devices.size(),
-        .layer_first = place.layer_first,
-        .layer_last = place.layer_last};
+    const bool is_gpu = place.facts.architecture != "cpu";
+    const ScheduleShape shape{.is_gpu = is_gpu,
+                              .context_tokens = grant.context_tokens,
+                              .tokens = std::max(grant.chunk_tokens, 1 + grant.drafts),
+                              .logits_rows = 1 + grant.drafts,
+                              .quantized_activations = !grant.precise,
+                              .embedding_on_host = grant.embedding_on_host && is_gpu,
+                              .first_device = device == 0,
+                              .last_device = device + 1 == plan.devices.size(),
+                              .layer_first = place.layer_first,
+                              .layer_last = place.layer_last};
     return build_schedule(model, grant.mtp ? mtp : nullptr, shape);
 }
 

@@ -14,86 +14,6 @@ namespace {
 constexpr std::uint64_t kFloatBytes = 4;
 constexpr std::uint64_t kIdBytes = 4;
 
-constexpr std::string_view kBufferRoleNames[] = {"token_ids",
-                                                 "embedding_rows",
-                                                 "streams",
-                                                 "attn_in",
-                                                 "attn_in_q16",
-                                                 "attn_in_q16k",
-                                                 "hc_coefficients",
-                                                 "q_lora",
-                                                 "q_lora_q16",
-                                                 "q_lora_q16k",
-                                                 "kv_rows",
-                                                 "compressor_kv",
-                                                 "compressor_gate",
-                                                 "indexer_kv",
-                                                 "indexer_gate",
-                                                 "indexer_q",
-                                                 "indexer_weights",
-                                                 "indexer_scores",
-                                                 "selected",
-                                                 "selected_count",
-                                                 "q",
-                                                 "attn_out_q16",
-                                                 "attn_out_q16k",
-                                                 "attn_low",
-                                                 "attn_low_q16",
-                                                 "attn_low_q16k",
-                                                 "sublayer_out",
-                                                 "ffn_in",
-                                                 "ffn_in_q16",
-                                                 "ffn_in_q16k",
-                                                 "router_logits",
-                                                 "expert_ids",
-                                                 "expert_weights",
-                                                 "expert_offsets",
-                                                 "expert_assignments",
-                                                 "expert_mid",
-                                                 "shared_mid",
-                                                 "head_in",
-                                                 "head_in_q16",
-                                                 "head_in_q16k",
-                                                 "mtp_streams",
-                                                 "mtp_norms"};
-static_assert(std::size(kBufferRoleNames) == kBufferRoleCount);
-
-constexpr std::string_view kOpKindNames[] = {"embed",
-                                             "hc_attn",
-                                             "quantize_attn_in",
-                                             "q_a",
-                                             "kv",
-                                             "compressor",
-                                             "compress",
-                                             "indexer_compressor",
-                                             "indexer_compress",
-                                             "indexer_query",
-                                             "indexer_select",
-                                             "quantize_q_lora",
-                                             "q_b",
-                                             "attention",
-                                             "append_window",
-                                             "quantize_attn_out",
-                                             "output_a",
-                                             "quantize_attn_low",
-                                             "output_b",
-                                             "hc_attn_merge",
-                                             "hc_ffn",
-                                             "router",
-                                             "quantize_ffn_in",
-                                             "experts",
-                                             "shared_expert",
-                                             "hc_ffn_merge",
-                                             "head_mix",
-                                             "quantize_head_in",
-                                             "head",
-                                             "mtp_input"};
-static_assert(std::size(kOpKindNames) == static_cast<std::size_t>(OpKind::count));
-
-constexpr std::string_view kPhaseKindNames[] = {"embed", "window_layer", "csa_layer", "hca_layer",
-                                                "head",  "mtp_input",    "mtp_layer", "mtp_head"};
-static_assert(std::size(kPhaseKindNames) == kPhaseKindCount);
-
 /// Builds the op list of one device and, from first and last use, the lifetime of every buffer.
 class Builder {
 public:
@@ -110,6 +30,9 @@ public:
             head(PhaseKind::head, BufferRole::streams);
             if (mtp_ != nullptr) draft_head();
         }
+        if (is_f16()) decode_step();
+        // Written before the first op and read until the last one.
+        if (shape_.is_gpu) hold_throughout(BufferRole::step_state);
         return std::move(schedule_);
     }
 
@@ -146,11 +69,32 @@ private:
         schedule_.phases[static_cast<std::size_t>(phase_)].last_op = index + 1;
     }
 
-    /// The residual and the ids are one buffer for the whole step; every other buffer belongs to
-    /// its phase.
+    /// The residual and the ids are one buffer for the whole step, as is what one launch of a
+    /// decode step leaves for the next layer's; every other buffer belongs to its phase.
     static bool spans_phases(BufferRole role) {
-        return role == BufferRole::streams || role == BufferRole::token_ids ||
-               role == BufferRole::mtp_streams;
+        using R = BufferRole;
+        return role == R::streams || role == R::token_ids || role == R::mtp_streams ||
+               role == R::step_state || role == R::decode_coefficients ||
+               role == R::decode_sublayer_out || role == R::next_token;
+    }
+
+    void hold_throughout(BufferRole role) {
+        const auto last = static_cast<std::uint32_t>(schedule_.ops.size() - 1);
+        for (std::size_t kind = 0; kind < kPhaseKindCount; ++kind) {
+            if (!schedule_.phases[kind].present) continue;
+            phase_ = static_cast<PhaseKind>(kind);
+            use(role, last);
+        }
+        schedule_
+            .buffers[static_cast<std::size_t>(
+                schedule_.phase(phase_).buffer[static_cast<std::size_t>(role)])]
+            .lifetime.first_op = 0;
+    }
+
+    /// Whether chunks' rows are kept in float16: the GPU's fast mode.
+    [[nodiscard]] bool is_f16() const { return shape_.is_gpu && shape_.quantized_activations; }
+    [[nodiscard]] bool is_decode() const {
+        return phase_ >= PhaseKind::decode_embed && phase_ <= PhaseKind::decode_head;
     }
 
     void use(BufferRole role, std::uint32_t index) {
@@ -179,11 +123,13 @@ private:
         };
         if (phase_ == PhaseKind::mtp_layer) {
             consider(*mtp_, 0);
-        } else if (phase_ == PhaseKind::head || phase_ == PhaseKind::mtp_head) {
+        } else if (phase_ == PhaseKind::head || phase_ == PhaseKind::mtp_head ||
+                   phase_ == PhaseKind::decode_head) {
             consider(model_, kNoLayer);
         } else {
             for (std::uint32_t layer = shape_.layer_first; layer < shape_.layer_last; ++layer)
-                if (layer_phase(hyper_.compress_ratios[layer]) == phase_)
+                if (layer_phase(hyper_.compress_ratios[layer]) == phase_ ||
+                    decode_layer_phase(hyper_.compress_ratios[layer]) == phase_)
                     consider(model_, static_cast<std::int32_t>(layer));
         }
     }
@@ -192,7 +138,7 @@ private:
     /// or 256.
     [[nodiscard]] std::uint64_t quantized_bytes(std::initializer_list<TensorRole> weights,
                                                 std::uint64_t n, bool blocks_of_256) const {
-        if (!shape_.quantized_activations) return 0;
+        if (!shape_.quantized_activations || shape_.is_gpu) return 0;
         std::uint64_t bytes = 0;
         for (const TensorRole role : weights)
             for_each_weight(role, [&](const Tensor& tensor) {
@@ -206,6 +152,7 @@ private:
     /// Whether any layer of the phase multiplies this weight with float32 rows.
     [[nodiscard]] bool takes_float32(TensorRole weight) const {
         bool takes = !shape_.quantized_activations;
+        if (shape_.is_gpu) return takes;
         for_each_weight(weight, [&](const Tensor& tensor) {
             if (info_of(tensor.type).block_elements == 1) takes = true;
         });
@@ -223,14 +170,75 @@ private:
     }
 
     [[nodiscard]] std::uint64_t compressor_lanes() const {
-        return phase_ == PhaseKind::csa_layer ? 2 : 1;
+        return phase_ == PhaseKind::csa_layer || phase_ == PhaseKind::decode_csa_layer ? 2 : 1;
+    }
+
+    [[nodiscard]] std::uint64_t expert_scratch_bytes(TensorRole down, std::uint64_t tokens,
+                                                     bool is_shared) const {
+        const std::uint64_t assignments = is_shared ? tokens : tokens * hyper_.n_experts_used;
+        // Of one token the routed and the shared experts' inner rows lie together, in float32.
+        if (is_decode())
+            return is_shared ? 0 : (assignments + 1) * hyper_.expert_ff_dim * kFloatBytes;
+        if (shape_.is_gpu)
+            return gpu::expert_mid_bytes(assignments, hyper_.hidden_size, hyper_.expert_ff_dim,
+                                         is_shared, !shape_.quantized_activations);
+        return mid_bytes(down, assignments);
+    }
+
+    /// Compressed rows of a layer of this ratio, as the cache holds them.
+    [[nodiscard]] std::uint64_t compressed_capacity(std::uint64_t ratio) const {
+        return shape_.context_tokens / ratio + 2;
+    }
+
+    [[nodiscard]] std::uint64_t index_scores_bytes(std::uint64_t tokens) const {
+        return shape_.is_gpu ? gpu::indexer_scores_bytes(tokens, compressed_capacity(4))
+                             : indexer_scores_bytes(tokens, hyper_.indexer_top_k);
+    }
+
+    /// The most rows a token of a decode phase attends to.
+    [[nodiscard]] std::uint64_t attended_rows_max() const {
+        std::uint64_t rows = hyper_.sliding_window_tokens;
+        if (phase_ == PhaseKind::decode_csa_layer) rows += hyper_.indexer_top_k;
+        if (phase_ == PhaseKind::decode_hca_layer) rows += compressed_capacity(128);
+        return rows;
+    }
+
+    /// Roles that only a GPU's schedule has.
+    [[nodiscard]] std::uint64_t gpu_bytes_of(BufferRole role, std::uint64_t tokens) const {
+        using R = BufferRole;
+        const Hyperparameters& h = hyper_;
+        const auto halves = [&](std::uint64_t rows, std::uint64_t row) {
+            return is_f16() ? rows * row * 2 : 0;
+        };
+        const std::uint64_t q_width = std::uint64_t{h.n_heads} * h.head_dim;
+        switch (role) {
+            case R::step_state: return gpu::kStepStateBytes;
+            case R::attn_in_f16:
+            case R::ffn_in_f16: return halves(tokens, h.hidden_size);
+            case R::q_lora_f16: return halves(tokens, h.q_lora_rank);
+            case R::attn_out_f16: return halves(tokens, q_width);
+            case R::attn_low_f16:
+                return halves(tokens, std::uint64_t{h.n_output_groups} * h.output_lora_rank);
+            case R::head_in_f16: return halves(shape_.logits_rows, h.hidden_size);
+            case R::expert_tiles:
+                return gpu::expert_tiles_bytes(tokens * h.n_experts_used, h.n_experts);
+            case R::attn_out: return q_width * kFloatBytes;
+            case R::attn_partials:
+                return gpu::attn_partials_bytes(h.n_heads, h.head_dim, attended_rows_max());
+            case R::hc_partials: return gpu::hc_partials_bytes(h.n_streams, h.hidden_size);
+            case R::decode_coefficients:
+                return (h.n_streams + h.n_streams * h.n_streams) * kFloatBytes;
+            case R::decode_sublayer_out: return h.hidden_size * kFloatBytes;
+            case R::next_token: return kIdBytes;
+            default: return 0;
+        }
     }
 
     [[nodiscard]] std::uint64_t bytes_of(BufferRole role) const {
         using R = BufferRole;
         using W = TensorRole;
         const Hyperparameters& h = hyper_;
-        const std::uint64_t tokens = shape_.tokens;
+        const std::uint64_t tokens = is_decode() ? 1 : shape_.tokens;
         const std::uint64_t hidden = h.hidden_size;
         const std::uint64_t q_width = std::uint64_t{h.n_heads} * h.head_dim;
         const std::uint64_t low_width = std::uint64_t{h.n_output_groups} * h.output_lora_rank;
@@ -251,10 +259,10 @@ private:
                      tokens);
         };
         switch (role) {
-            case R::token_ids: return tokens * kIdBytes;
+            case R::token_ids: return shape_.tokens * kIdBytes;
             case R::embedding_rows: return shape_.embedding_on_host ? tokens * hidden * 2 : 0;
             case R::streams:
-                return (tokens + (mtp_ != nullptr ? 1 : 0)) * streams_row * kFloatBytes;
+                return (shape_.tokens + (mtp_ != nullptr ? 1 : 0)) * streams_row * kFloatBytes;
             case R::mtp_streams: return floats(streams_row);
             case R::mtp_norms: return floats((2 + h.n_streams) * hidden);
             case R::attn_in:
@@ -273,13 +281,13 @@ private:
             case R::indexer_gate: return floats(2ull * h.indexer_head_dim);
             case R::indexer_q: return floats(std::uint64_t{h.indexer_n_heads} * h.indexer_head_dim);
             case R::indexer_weights: return floats(h.indexer_n_heads);
-            case R::indexer_scores: return indexer_scores_bytes(tokens, h.indexer_top_k);
+            case R::indexer_scores: return index_scores_bytes(tokens);
             case R::selected: return tokens * h.indexer_top_k * kIdBytes;
             case R::selected_count: return tokens * kIdBytes;
-            case R::q: return floats(q_width);
+            case R::q: return is_f16() && !is_decode() ? tokens * q_width * 2 : floats(q_width);
             case R::attn_out_q16: return q({W::attn_output_a}, q_width, false, tokens);
             case R::attn_out_q16k: return q({W::attn_output_a}, q_width, true, tokens);
-            case R::attn_low: return floats(low_width);
+            case R::attn_low: return is_f16() && !is_decode() ? 0 : floats(low_width);
             case R::attn_low_q16: return q({W::attn_output_b}, low_width, false, tokens);
             case R::attn_low_q16k: return q({W::attn_output_b}, low_width, true, tokens);
             case R::ffn_in_q16: return ffn_q(false);
@@ -289,15 +297,13 @@ private:
             case R::expert_weights: return assignments * kFloatBytes;
             case R::expert_offsets: return (std::uint64_t{h.n_experts} + 1) * kIdBytes;
             case R::expert_assignments: return assignments * kIdBytes;
-            case R::expert_mid: return mid_bytes(W::ffn_down_exps, assignments);
-            case R::shared_mid: return mid_bytes(W::ffn_down_shexp, tokens);
-            case R::head_in: return shape_.logits_rows * hidden * kFloatBytes;
+            case R::expert_mid: return expert_scratch_bytes(W::ffn_down_exps, tokens, false);
+            case R::shared_mid: return expert_scratch_bytes(W::ffn_down_shexp, tokens, true);
+            case R::head_in: return (is_decode() ? 1 : shape_.logits_rows) * hidden * kFloatBytes;
             case R::head_in_q16: return q({W::output}, hidden, false, shape_.logits_rows);
             case R::head_in_q16k: return q({W::output}, hidden, true, shape_.logits_rows);
-            case R::count: break;
+            default: return shape_.is_gpu ? gpu_bytes_of(role, tokens) : 0;
         }
-        PLIMSOLL_CHECK(false, "no size for this buffer role");
-        return 0;
     }
 
     /// An op of the fast mode, left out where no weight of the phase wants quantised input.
@@ -319,10 +325,11 @@ private:
 
     void attention(std::uint32_t ratio, BufferRole streams) {
         using R = BufferRole;
-        op(OpKind::hc_attn, {streams}, {R::attn_in, R::hc_coefficients});
+        op(OpKind::hc_attn, {streams}, {R::attn_in, R::attn_in_f16, R::hc_coefficients});
         quantize(OpKind::quantize_attn_in, R::attn_in, R::attn_in_q16, R::attn_in_q16k);
-        op(OpKind::q_a, {R::attn_in, R::attn_in_q16, R::attn_in_q16k}, {R::q_lora});
-        op(OpKind::kv, {R::attn_in, R::attn_in_q16, R::attn_in_q16k}, {R::kv_rows});
+        op(OpKind::q_a, {R::attn_in, R::attn_in_q16, R::attn_in_q16k, R::attn_in_f16},
+           {R::q_lora, R::q_lora_f16});
+        op(OpKind::kv, {R::attn_in, R::attn_in_q16, R::attn_in_q16k, R::attn_in_f16}, {R::kv_rows});
         if (ratio != 0) {
             op(OpKind::compressor, {R::attn_in}, {R::compressor_kv, R::compressor_gate});
             op(OpKind::compress, {R::compressor_kv, R::compressor_gate}, {});
@@ -335,34 +342,37 @@ private:
                {R::selected, R::selected_count, R::indexer_scores});
         }
         quantize(OpKind::quantize_q_lora, R::q_lora, R::q_lora_q16, R::q_lora_q16k);
-        op(OpKind::q_b, {R::q_lora, R::q_lora_q16, R::q_lora_q16k}, {R::q});
+        op(OpKind::q_b, {R::q_lora, R::q_lora_q16, R::q_lora_q16k, R::q_lora_f16}, {R::q});
         std::vector<BufferRole> attention_reads = {R::q, R::kv_rows};
         if (ratio == 4)
             attention_reads.insert(attention_reads.end(), {R::selected, R::selected_count});
-        op(OpKind::attention, std::move(attention_reads), {R::q});
+        op(OpKind::attention, std::move(attention_reads), {is_f16() ? R::attn_out_f16 : R::q});
         op(OpKind::append_window, {R::kv_rows}, {});
         quantize(OpKind::quantize_attn_out, R::q, R::attn_out_q16, R::attn_out_q16k);
         // Once quantised the float32 rows are dead, so they are no input of the product.
-        std::vector<BufferRole> output_a_reads = {R::attn_out_q16, R::attn_out_q16k};
+        std::vector<BufferRole> output_a_reads = {R::attn_out_q16, R::attn_out_q16k,
+                                                  R::attn_out_f16};
         if (takes_float32(TensorRole::attn_output_a)) output_a_reads.push_back(R::q);
-        op(OpKind::output_a, std::move(output_a_reads), {R::attn_low});
+        op(OpKind::output_a, std::move(output_a_reads), {R::attn_low, R::attn_low_f16});
         quantize(OpKind::quantize_attn_low, R::attn_low, R::attn_low_q16, R::attn_low_q16k);
-        op(OpKind::output_b, {R::attn_low, R::attn_low_q16, R::attn_low_q16k}, {R::sublayer_out});
+        op(OpKind::output_b, {R::attn_low, R::attn_low_q16, R::attn_low_q16k, R::attn_low_f16},
+           {R::sublayer_out});
         op(OpKind::hc_attn_merge, {R::sublayer_out, R::hc_coefficients, streams}, {streams});
     }
 
     void feed_forward(BufferRole streams) {
         using R = BufferRole;
-        op(OpKind::hc_ffn, {streams}, {R::ffn_in, R::hc_coefficients});
+        op(OpKind::hc_ffn, {streams}, {R::ffn_in, R::ffn_in_f16, R::hc_coefficients});
         op(OpKind::router, {R::ffn_in, R::token_ids},
            {R::router_logits, R::expert_ids, R::expert_weights, R::expert_offsets,
-            R::expert_assignments});
+            R::expert_assignments, R::expert_tiles});
         quantize(OpKind::quantize_ffn_in, R::ffn_in, R::ffn_in_q16, R::ffn_in_q16k);
         op(OpKind::experts,
-           {R::ffn_in, R::ffn_in_q16, R::ffn_in_q16k, R::expert_ids, R::expert_weights,
-            R::expert_offsets, R::expert_assignments},
+           {R::ffn_in, R::ffn_in_q16, R::ffn_in_q16k, R::ffn_in_f16, R::expert_ids,
+            R::expert_weights, R::expert_offsets, R::expert_assignments, R::expert_tiles},
            {R::sublayer_out, R::expert_mid});
-        op(OpKind::shared_expert, {R::ffn_in, R::ffn_in_q16, R::ffn_in_q16k, R::sublayer_out},
+        op(OpKind::shared_expert,
+           {R::ffn_in, R::ffn_in_q16, R::ffn_in_q16k, R::ffn_in_f16, R::sublayer_out},
            {R::sublayer_out, R::shared_mid});
         op(OpKind::hc_ffn_merge, {R::sublayer_out, R::hc_coefficients, streams}, {streams});
     }
@@ -370,11 +380,74 @@ private:
     void head(PhaseKind kind, BufferRole streams) {
         using R = BufferRole;
         begin(kind);
-        op(OpKind::head_mix, {streams}, {R::head_in});
+        op(OpKind::head_mix, {streams}, {R::head_in, R::head_in_f16});
         quantize(OpKind::quantize_head_in, R::head_in, R::head_in_q16, R::head_in_q16k);
         // The streams stay until the head is through: where every position's logits are asked for,
         // this stretch runs again for each handful of rows.
-        op(OpKind::head, {R::head_in, R::head_in_q16, R::head_in_q16k, streams}, {});
+        op(OpKind::head, {R::head_in, R::head_in_q16, R::head_in_q16k, R::head_in_f16, streams},
+           {});
+    }
+
+    /// One token in fused launches. A layer's last merge is the first thing of the launch behind
+    /// it.
+    void decode_step() {
+        using R = BufferRole;
+        if (shape_.first_device) {
+            begin(PhaseKind::decode_embed);
+            op(OpKind::decode_embed, {R::embedding_rows}, {R::streams});
+        }
+        for (const std::uint32_t ratio : {0u, 4u, 128u}) {
+            if (!has_layer(ratio)) continue;
+            begin(decode_layer_phase(ratio));
+            decode_attention(ratio);
+            decode_feed_forward();
+        }
+        if (!shape_.last_device) return;
+        begin(PhaseKind::decode_head);
+        op(OpKind::decode_merge, {R::decode_sublayer_out, R::decode_coefficients, R::streams},
+           {R::streams});
+        op(OpKind::head_mix, {R::streams}, {R::head_in});
+        op(OpKind::decode_head, {R::head_in}, {});
+        op(OpKind::decode_choose, {}, {R::next_token});
+    }
+
+    void decode_attention(std::uint32_t ratio) {
+        using R = BufferRole;
+        op(OpKind::decode_hc_attn, {R::streams, R::decode_sublayer_out, R::decode_coefficients},
+           {R::streams, R::attn_in, R::decode_coefficients, R::hc_partials});
+        std::vector<R> rows = {R::kv_rows};
+        if (ratio != 0) rows.insert(rows.end(), {R::compressor_kv, R::compressor_gate});
+        if (ratio == 4) rows.insert(rows.end(), {R::indexer_kv, R::indexer_gate});
+        std::vector<R> projected = rows;
+        projected.push_back(R::q_lora);
+        op(OpKind::decode_attn_products, {R::attn_in}, std::move(projected));
+        op(OpKind::decode_rows, std::move(rows), {});
+        std::vector<R> attention_reads = {R::q};
+        if (ratio == 4) {
+            op(OpKind::decode_q_products, {R::q_lora, R::attn_in},
+               {R::q, R::indexer_q, R::indexer_weights});
+            op(OpKind::decode_indexer_scores, {R::indexer_q, R::indexer_weights},
+               {R::indexer_scores});
+            op(OpKind::decode_indexer_choose, {R::indexer_scores},
+               {R::selected, R::selected_count});
+            attention_reads.insert(attention_reads.end(), {R::selected, R::selected_count});
+        } else {
+            op(OpKind::decode_q_products, {R::q_lora}, {R::q});
+        }
+        op(OpKind::decode_attention, std::move(attention_reads), {R::attn_out, R::attn_partials});
+        op(OpKind::decode_output_a, {R::attn_out}, {R::attn_low});
+        op(OpKind::decode_output_b, {R::attn_low}, {R::decode_sublayer_out});
+    }
+
+    void decode_feed_forward() {
+        using R = BufferRole;
+        op(OpKind::decode_hc_ffn, {R::streams, R::decode_sublayer_out, R::decode_coefficients},
+           {R::streams, R::ffn_in, R::decode_coefficients, R::hc_partials});
+        op(OpKind::decode_router_products, {R::ffn_in}, {R::router_logits});
+        op(OpKind::decode_experts_up, {R::ffn_in, R::router_logits},
+           {R::expert_ids, R::expert_weights, R::expert_mid});
+        op(OpKind::decode_experts_down, {R::expert_ids, R::expert_weights, R::expert_mid},
+           {R::decode_sublayer_out});
     }
 
     void draft_head() {
@@ -389,35 +462,6 @@ private:
 };
 
 }  // namespace
-
-std::string_view buffer_role_name(BufferRole role) {
-    return kBufferRoleNames[static_cast<std::size_t>(role)];
-}
-std::string_view op_kind_name(OpKind kind) { return kOpKindNames[static_cast<std::size_t>(kind)]; }
-std::string_view phase_kind_name(PhaseKind kind) {
-    return kPhaseKindNames[static_cast<std::size_t>(kind)];
-}
-
-std::uint64_t quantized_row_bytes(TensorType weight, std::uint64_t n) {
-    switch (info_of(weight).block_elements) {
-        case 32: return n / 32 * (4 + 32 * 2);
-        case 256: return n / 256 * (4 + 256 * 2 + 16 * 4);
-        default: return 0;
-    }
-}
-
-std::uint64_t expert_mid_bytes(std::uint64_t n_assignments, std::uint64_t ff_dim, TensorType down,
-                               bool quantized_activations) {
-    const std::uint64_t quantized = quantized_activations ? quantized_row_bytes(down, ff_dim) : 0;
-    return n_assignments * (ff_dim * kFloatBytes + quantized);
-}
-
-std::uint64_t indexer_scores_bytes(std::uint64_t tokens, std::uint64_t top_k) {
-    constexpr std::uint64_t kTokensAtOnce = 64;
-    constexpr std::uint64_t kRowTile = 1024;
-    const std::uint64_t rows = std::min(tokens, kTokensAtOnce);
-    return rows * (kRowTile + top_k) * kFloatBytes;
-}
 
 Schedule build_schedule(const Model& model, const Model* mtp, const ScheduleShape& shape) {
     return Builder(model, mtp, shape).build();

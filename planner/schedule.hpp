@@ -44,8 +44,29 @@ enum class OpKind : std::uint8_t {
     quantize_head_in,
     head,       // head_in -> logits (a region of its own); streams stay for the rows not yet done
     mtp_input,  // streams, token_ids -> mtp_streams
+    // A decode step of one token on a GPU: a launch each, whose work the ops above describe.
+    decode_embed,           // token of step_state -> streams
+    decode_hc_attn,         // hc_ffn_merge of the layer before, hc_attn
+    decode_attn_products,   // q_a, kv, compressor, indexer_compressor; norms are left to readers
+    decode_rows,            // kv norm, rope, rounding; append_window; compress, indexer_compress
+    decode_q_products,      // q_b, indexer_query; norms and rotations are left to readers
+    decode_indexer_scores,  // indexer_q, indexer rows -> scores
+    decode_indexer_choose,  // scores -> selected rows
+    decode_attention,       // q, cache -> attn_out
+    decode_output_a,
+    decode_output_b,
+    decode_hc_ffn,           // hc_attn_merge, hc_ffn
+    decode_router_products,  // ffn_in -> router_logits
+    decode_experts_up,       // the router's choice; gate and up of its experts and the shared one
+    decode_experts_down,
+    decode_merge,   // the last layer's hc_ffn_merge
+    decode_head,    // head_in -> logits
+    decode_choose,  // logits -> next token, step_state
     count,
 };
+
+/// Kinds before the decode steps': the ops of chunks, which every backend has.
+inline constexpr std::size_t kChunkOpKindCount = static_cast<std::size_t>(OpKind::decode_embed);
 
 /// What a workspace buffer holds. Shapes are per token unless said otherwise; T is the tokens of a
 /// call.
@@ -94,6 +115,21 @@ enum class BufferRole : std::uint8_t {
     mtp_streams,  // [T, n_streams, hidden] f32
     mtp_norms,    // [T, 2 + n_streams, hidden] f32: normed inputs of the draft head, and the
                   // embedding's product
+    // On a GPU alone.
+    step_state,   // kernels::cuda::StepState, the whole step
+    attn_in_f16,  // rows of the fast mode in float16
+    q_lora_f16,
+    attn_out_f16,
+    attn_low_f16,
+    ffn_in_f16,
+    head_in_f16,
+    expert_tiles,         // [1 + 2 * tiles] int32: which expert and assignments a tile has
+    attn_out,             // [n_heads, head_dim] f32
+    attn_partials,        // softmax and sums of each split of the rows
+    hc_partials,          // products of each slice of the streams
+    decode_coefficients,  // as hc_coefficients, from one launch to the next
+    decode_sublayer_out,  // [hidden] f32, the same
+    next_token,           // int32
     count,
 };
 [[nodiscard]] std::string_view buffer_role_name(BufferRole role);
@@ -117,6 +153,11 @@ enum class PhaseKind : std::uint8_t {
     mtp_input,
     mtp_layer,  // a window layer of the draft head
     mtp_head,
+    decode_embed,
+    decode_window_layer,
+    decode_csa_layer,
+    decode_hca_layer,
+    decode_head,
     count,
 };
 inline constexpr std::size_t kPhaseKindCount = static_cast<std::size_t>(PhaseKind::count);
@@ -149,6 +190,8 @@ struct Schedule {
 
 /// What the schedule depends on besides the model.
 struct ScheduleShape {
+    bool is_gpu = false;  // float16 rows, and decode steps of their own
+    std::uint64_t context_tokens = 1;
     std::uint64_t tokens = 1;           // T: the most tokens of one call
     std::uint64_t logits_rows = 1;      // 1 + drafts
     bool quantized_activations = true;  // the fast mode
@@ -163,6 +206,12 @@ struct ScheduleShape {
     return compress_ratio == 0   ? PhaseKind::window_layer
            : compress_ratio == 4 ? PhaseKind::csa_layer
                                  : PhaseKind::hca_layer;
+}
+
+[[nodiscard]] constexpr PhaseKind decode_layer_phase(std::uint32_t compress_ratio) {
+    return compress_ratio == 0   ? PhaseKind::decode_window_layer
+           : compress_ratio == 4 ? PhaseKind::decode_csa_layer
+                                 : PhaseKind::decode_hca_layer;
 }
 
 /// The schedule of one device. `mtp` may be null.
@@ -181,5 +230,27 @@ struct ScheduleShape {
 
 /// Scratch of the indexer's tiled scores with a running top-k.
 [[nodiscard]] std::uint64_t indexer_scores_bytes(std::uint64_t tokens, std::uint64_t top_k);
+
+/// Scratch of the GPU's operations; the functions of the same meaning in kernels/cuda say the same
+/// (tests/device).
+namespace gpu {
+
+/// kernels::cuda::StepState.
+inline constexpr std::uint64_t kStepStateBytes = 16 + 5 * 64 * 4;
+
+/// An inner row an assignment (float16, or float32 where precise), and an output row in float32 but
+/// for the shared expert.
+[[nodiscard]] std::uint64_t expert_mid_bytes(std::uint64_t n_assignments, std::uint64_t hidden,
+                                             std::uint64_t ff_dim, bool is_shared, bool precise);
+/// Tiles of up to 64 assignments of one expert.
+[[nodiscard]] std::uint64_t expert_tiles_bytes(std::uint64_t n_assignments,
+                                               std::uint64_t n_experts);
+/// Scores over all rows, of as many tokens at a time as fit 32 MiB.
+[[nodiscard]] std::uint64_t indexer_scores_bytes(std::uint64_t tokens, std::uint64_t rows);
+[[nodiscard]] std::uint64_t attn_partials_bytes(std::uint64_t n_heads, std::uint64_t head_dim,
+                                                std::uint64_t rows_max);
+[[nodiscard]] std::uint64_t hc_partials_bytes(std::uint64_t n_streams, std::uint64_t hidden);
+
+}  // namespace gpu
 
 }  // namespace plimsoll

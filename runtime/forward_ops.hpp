@@ -11,8 +11,8 @@ namespace plimsoll {
 /// that the plan gave them. Never allocates and never fails.
 using OpFunction = void (*)(const ForwardStep&);
 
-/// The function of every op kind, by kind.
-[[nodiscard]] const std::array<OpFunction, static_cast<std::size_t>(OpKind::count)>& op_table();
+/// The function of every op kind of chunks, by kind.
+[[nodiscard]] const std::array<OpFunction, kChunkOpKindCount>& op_table();
 
 // Attention (attention_ops.cpp).
 void hc_attn(const ForwardStep& step);

@@ -43,7 +43,7 @@ constexpr std::pair<OpKind, OpFunction> kRows[] = {
 constexpr bool rows_follow_the_enum() {
     for (std::size_t at = 0; at < std::size(kRows); ++at)
         if (static_cast<std::size_t>(kRows[at].first) != at) return false;
-    return std::size(kRows) == static_cast<std::size_t>(OpKind::count);
+    return std::size(kRows) == kChunkOpKindCount;
 }
 static_assert(rows_follow_the_enum());
 
