@@ -33,7 +33,6 @@ std::string region_name(const RegionSpec& spec) {
         case RegionKind::staging_head: return "staging.head";
         case RegionKind::staging_peer: return "staging.peer";
         case RegionKind::staging_ring: return "staging.ring";
-        case RegionKind::staging_embedding: return "staging.embedding";
         case RegionKind::mtp_dense: return "mtp.dense";
         case RegionKind::mtp_experts: return "mtp.experts";
         case RegionKind::mtp_window: return "mtp.window";

@@ -51,8 +51,7 @@ RegionClass class_of(RegionKind kind) {
         case RegionKind::staging_dense:
         case RegionKind::staging_head:
         case RegionKind::staging_peer:
-        case RegionKind::staging_ring:
-        case RegionKind::staging_embedding: return RegionClass::staging;
+        case RegionKind::staging_ring: return RegionClass::staging;
         case RegionKind::mtp_dense:
         case RegionKind::mtp_experts: return RegionClass::mtp_weights;
         case RegionKind::mtp_window:
@@ -263,17 +262,11 @@ template <class Sink>
 void Footprint::visit_host(const Division& division, Sink&& sink) const {
     const Grant& grant = division.grant;
     const Hyperparameters& hyper = model_.hyper;
-    const bool is_gpu = !machine_.is_cpu();
-    if (grant.embedding_on_host) {
-        sink(plain(RegionKind::embedding, embedding_bytes_));
-        if (is_gpu)
-            sink(plain(RegionKind::staging_embedding, grant.chunk_tokens * hyper.hidden_size * 2));
-    }
+    if (grant.embedding_on_host) sink(plain(RegionKind::embedding, embedding_bytes_));
     for (std::uint32_t layer = 0; layer < grant.dense_streamed_layers; ++layer)
         sink(plain(RegionKind::layer_dense, dense_bytes_[layer], signed_layer(layer)));
     if (grant.head_streamed) sink(plain(RegionKind::head_output, head_output_bytes_));
-    if (is_gpu && !machine_.unified_memory)
-        sink(plain(RegionKind::staging_ring, kStagingRingBytes));
+    if (!machine_.is_cpu()) sink(plain(RegionKind::staging_ring, kStagingRingBytes));
     if (division.host_experts == 0) return;
     const ExpertSplit split = expert_split(division);
     for (std::uint32_t layer = 0; layer < hyper.n_layers; ++layer) {
@@ -320,9 +313,7 @@ std::uint64_t Footprint::host_bytes(const Division& division) const {
 std::uint64_t Footprint::pinned_bytes(const Division& division) const {
     if (machine_.is_cpu()) return 0;
     std::uint64_t sum = 0;
-    visit_host(division, [&](const RegionSpec& spec) {
-        if (spec.kind != RegionKind::embedding) sum += spec.size_bytes;
-    });
+    visit_host(division, [&](const RegionSpec& spec) { sum += spec.size_bytes; });
     return sum;
 }
 
@@ -330,17 +321,15 @@ const Footprint::PackedSchedule& Footprint::packed_schedule(const Division& divi
                                                             std::size_t device) const {
     const Grant& grant = division.grant;
     const DeviceShare& share = division.devices[device];
-    const bool stages_embedding = grant.embedding_on_host && !machine_.is_cpu();
-    const ShapeKey key{grant.context_tokens, grant.chunk_tokens, grant.drafts, grant.mtp,
-                       stages_embedding,     grant.precise,      device,       share.layer_first,
-                       share.layer_last};
+    const ShapeKey key{
+        grant.context_tokens, grant.chunk_tokens, grant.drafts, grant.mtp, grant.precise, device,
+        share.layer_first,    share.layer_last};
     if (const auto at = packed_.find(key); at != packed_.end()) return at->second;
     const ScheduleShape shape{.is_gpu = !machine_.is_cpu(),
                               .context_tokens = grant.context_tokens,
                               .tokens = std::max(grant.chunk_tokens, 1 + grant.drafts),
                               .logits_rows = 1 + grant.drafts,
                               .quantized_activations = !grant.precise,
-                              .embedding_on_host = stages_embedding,
                               .first_device = device == 0,
                               .last_device = device + 1 == division.devices.size(),
                               .layer_first = share.layer_first,

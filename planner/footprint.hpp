@@ -122,7 +122,7 @@ private:
     std::uint64_t head_output_bytes_ = 0;
     std::uint64_t mtp_dense_bytes_ = 0;
     std::uint64_t mtp_slot_bytes_ = 0;
-    using ShapeKey = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, bool, bool, bool,
+    using ShapeKey = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, bool, bool,
                                 std::size_t, std::uint32_t, std::uint32_t>;
     mutable std::map<ShapeKey, PackedSchedule> packed_;  // a cache of a pure function
 };

@@ -329,7 +329,6 @@ Schedule schedule_of(const Plan& plan, std::size_t device, const Model& model, c
                               .tokens = std::max(grant.chunk_tokens, 1 + grant.drafts),
                               .logits_rows = 1 + grant.drafts,
                               .quantized_activations = !grant.precise,
-                              .embedding_on_host = grant.embedding_on_host && is_gpu,
                               .first_device = device == 0,
                               .last_device = device + 1 == plan.devices.size(),
                               .layer_first = place.layer_first,

@@ -55,7 +55,6 @@ enum class RegionKind : std::uint8_t {
     staging_head,       // "staging.head": a tile of the streamed output head
     staging_peer,       // "staging.peer": residual streams from the device before
     staging_ring,       // "staging.ring", host: pinned buffers of loads and NVMe reads
-    staging_embedding,  // "staging.embedding", host: embedding rows on their way to the device
     mtp_dense,          // "mtp.dense"
     mtp_experts,        // "mtp.experts"
     mtp_window,         // "mtp.window"

@@ -16,8 +16,8 @@ constexpr std::string_view kKindNames[] = {
     "layer_dense",    "head_dense",   "head_output",  "embedding",      "layer_experts",
     "expert_pool",    "kv_window",    "kv_rows",      "kv_index",       "kv_state",
     "kv_index_state", "layer_fp16",   "workspace",    "gemm_workspace", "logits",
-    "staging_dense",  "staging_head", "staging_peer", "staging_ring",   "staging_embedding",
-    "mtp_dense",      "mtp_experts",  "mtp_window",   "mtp_hidden"};
+    "staging_dense",  "staging_head", "staging_peer", "staging_ring",   "mtp_dense",
+    "mtp_experts",    "mtp_window",   "mtp_hidden"};
 static_assert(std::size(kKindNames) == static_cast<std::size_t>(RegionKind::count));
 
 constexpr std::string_view kVerdictNames[] = {"full", "degraded", "spilled", "no_fit"};

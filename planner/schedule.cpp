@@ -260,7 +260,6 @@ private:
         };
         switch (role) {
             case R::token_ids: return shape_.tokens * kIdBytes;
-            case R::embedding_rows: return shape_.embedding_on_host ? tokens * hidden * 2 : 0;
             case R::streams:
                 return (shape_.tokens + (mtp_ != nullptr ? 1 : 0)) * streams_row * kFloatBytes;
             case R::mtp_streams: return floats(streams_row);
@@ -313,8 +312,7 @@ private:
 
     void embed() {
         begin(PhaseKind::embed);
-        op(OpKind::embed, {BufferRole::token_ids, BufferRole::embedding_rows},
-           {BufferRole::streams});
+        op(OpKind::embed, {BufferRole::token_ids}, {BufferRole::streams});
     }
 
     void layer(std::uint32_t ratio) {
@@ -394,7 +392,7 @@ private:
         using R = BufferRole;
         if (shape_.first_device) {
             begin(PhaseKind::decode_embed);
-            op(OpKind::decode_embed, {R::embedding_rows}, {R::streams});
+            op(OpKind::decode_embed, {}, {R::streams});
         }
         for (const std::uint32_t ratio : {0u, 4u, 128u}) {
             if (!has_layer(ratio)) continue;

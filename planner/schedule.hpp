@@ -72,7 +72,6 @@ inline constexpr std::size_t kChunkOpKindCount = static_cast<std::size_t>(OpKind
 /// call.
 enum class BufferRole : std::uint8_t {
     token_ids,        // [T] int32, the whole step
-    embedding_rows,   // [T, hidden] F16 rows brought from the host; only with the embedding there
     streams,          // [T (+ 1 with a draft head), n_streams, hidden] f32, the residual; float32
                       // throughout
     attn_in,          // [T, hidden] f32
@@ -195,7 +194,6 @@ struct ScheduleShape {
     std::uint64_t tokens = 1;           // T: the most tokens of one call
     std::uint64_t logits_rows = 1;      // 1 + drafts
     bool quantized_activations = true;  // the fast mode
-    bool embedding_on_host = false;     // rows are brought to the device
     bool first_device = true;           // embeds
     bool last_device = true;            // has the head, and the draft head
     std::uint32_t layer_first = 0;      // the device's layers [layer_first, layer_last)

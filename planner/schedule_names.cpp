@@ -6,7 +6,6 @@ namespace plimsoll {
 namespace {
 
 constexpr std::string_view kBufferRoleNames[] = {"token_ids",
-                                                 "embedding_rows",
                                                  "streams",
                                                  "attn_in",
                                                  "attn_in_q16",

@@ -40,7 +40,6 @@ constexpr struct {
     {RegionKind::staging_head, RegionClass::staging},
     {RegionKind::staging_peer, RegionClass::staging},
     {RegionKind::staging_ring, RegionClass::staging},
-    {RegionKind::staging_embedding, RegionClass::staging},
     {RegionKind::embedding, RegionClass::embedding},
 };
 static_assert(std::size(kClassOfKind) == static_cast<std::size_t>(RegionKind::count));

@@ -107,6 +107,7 @@ private:
     void bind_layer(std::int32_t layer);
     void bind_cache(LayerBinding& out, std::int32_t layer);
     void bind_experts(LayerExperts& out, std::int32_t layer);
+    void bind_fp16_copies(LayerBinding& out, std::int32_t layer, const std::byte* dense);
     void place_experts(LayerExperts& out, const Model& model, std::int32_t layer,
                        std::span<std::byte> slots, std::uint64_t first_expert);
     void bind_draft_head();
@@ -148,6 +149,8 @@ void Binder::bind_ends() {
             .data());
     if (const Region* staging = device_.plan().find(RegionKind::staging_dense))
         out.staging_dense = device_.take(*staging);
+    if (const Region* ring = host_.plan().find(RegionKind::staging_ring))
+        out.staging_ring = host_.take(*ring);
 }
 
 void Binder::bind_layer(std::int32_t layer) {
@@ -171,7 +174,23 @@ void Binder::bind_layer(std::int32_t layer) {
         layer_weights(DenseWeights(dense_layout(model_, RegionKind::layer_dense, layer), base));
     bind_cache(out, layer);
     bind_experts(out.experts, layer);
+    bind_fp16_copies(out, layer, base);
     bound_.bindings.layers.push_back(out);
+}
+
+/// The layer's part of the fp16 cache. `dense` is where its dense region starts.
+void Binder::bind_fp16_copies(LayerBinding& out, std::int32_t layer, const std::byte* dense) {
+    const Region* region = device_.plan().find(RegionKind::layer_fp16, layer);
+    if (region == nullptr) return;
+    const std::span<std::byte> bytes = device_.take(*region);
+    const auto places = dense_layout(model_, RegionKind::layer_dense, layer);
+    const DenseWeights weights(places, dense);
+    for (const TensorPlace& copy : fp16_layout(model_, layer, region->tensors)) {
+        const kernels::WeightMatrix weight = weights.matrix(copy.tensor->role);
+        std::byte* destination = bytes.data() + copy.offset_bytes;
+        out.fp16_copies.push_back({weight.data, destination});
+        bound_.fp16_fills.push_back({weight, destination});
+    }
 }
 
 void Binder::bind_cache(LayerBinding& out, std::int32_t layer) {
@@ -275,6 +294,7 @@ void Binder::bind_draft_head() {
 void Binder::bind_workspace(const Schedule& schedule) {
     const DevicePlan& place = plan_.devices.front();
     const auto bytes = device_.take(RegionKind::workspace, kNoLayer, place.workspace_packed_bytes);
+    bound_.bindings.workspace = bytes;
     PLIMSOLL_CHECK(schedule.buffers.size() == place.workspace.size(),
                    fmt::format("{} buffers are planned and {} are needed", place.workspace.size(),
                                schedule.buffers.size()));

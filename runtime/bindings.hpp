@@ -60,8 +60,15 @@ struct LayerExperts {
     bool is_draft_head = false;
 };
 
+/// A weight of the layer once more, as float16 rows [n_out, n_in]: the plan's fp16 cache.
+struct Fp16Copy {
+    const void* of = nullptr;  // the weight's data
+    std::byte* data = nullptr;
+};
+
 struct LayerBinding {
     LayerWeights weights;
+    std::vector<Fp16Copy> fp16_copies;
     LayerCache cache;
     LayerExperts experts;
     kernels::RopeTable rope;
@@ -104,6 +111,8 @@ struct Bindings {
     std::span<std::byte> staging_head;
     std::uint32_t head_tile_rows = 0;  // rows of `output` that staging_head takes
     std::span<std::byte> staging_dense;
+    std::span<std::byte> staging_ring;  // pinned host memory beside a GPU; empty on the CPU
+    std::span<std::byte> workspace;     // all of it; what it holds is by phase in `buffers`
     HeadBinding head;
     std::vector<LayerBinding> layers;
     std::vector<DraftHead> draft_head;  // one, or none
@@ -115,9 +124,16 @@ struct Bindings {
     std::vector<double> plain_frequencies, yarn_frequencies;
 };
 
+/// A quantised matrix to be decoded into the fp16 cache once it is loaded.
+struct Fp16Fill {
+    kernels::WeightMatrix weight;
+    std::byte* destination = nullptr;
+};
+
 struct BoundModel {
     Bindings bindings;
     std::vector<TensorLoad> loads;  // what the regions must be filled with first
+    std::vector<Fp16Fill> fp16_fills;
 };
 
 /// Takes every region of a plan of one device and finds each tensor's place in it. The models are

@@ -36,6 +36,9 @@ public:
     [[nodiscard]] static Result<Sampler> create(const SamplingOptions& options,
                                                 std::uint32_t vocab_size);
 
+    /// Whether it takes the most likely token and draws nothing.
+    [[nodiscard]] bool is_greedy() const { return options_.temperature == 0; }
+
     /// The next token. `logits` [vocab] f32. An error, kind internal, where a logit is NaN or
     /// infinite; it draws nothing.
     [[nodiscard]] Result<TokenId> sample(std::span<const float> logits);

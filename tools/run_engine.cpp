@@ -61,9 +61,12 @@ Result<LoadedModel> LoadedModel::load(const Launch& launch, std::uint32_t thread
 TokenModel LoadedModel::token_model() {
     Engine& engine = parts_->engine;
     return {.chunk_tokens = engine.chunk_tokens(),
-            .reset = [&engine] { engine.reset(); },
+            .reset = [&engine] { return engine.reset(); },
             .feed = [&engine](std::span<const TokenId> tokens) -> Result<std::span<const float>> {
                 return engine.feed(tokens);
+            },
+            .feed_greedy = [&engine](std::span<const TokenId> tokens) {
+                return engine.feed_greedy(tokens);
             }};
 }
 
@@ -73,7 +76,7 @@ Status LoadedModel::write_logits(std::span<const TokenId> tokens, const RunOptio
     if (!main) return main.error();
     Result<std::optional<RowFile>> draft = open_rows(options.mtp_logits_path);
     if (!draft) return draft.error();
-    engine.reset();
+    if (Status ready = engine.reset(); !ready) return ready;
     while (!tokens.empty()) {
         const std::size_t count = std::min<std::size_t>(engine.chunk_tokens(), tokens.size());
         const Status fed =
@@ -85,8 +88,7 @@ Status LoadedModel::write_logits(std::span<const TokenId> tokens, const RunOptio
         if (!*file) continue;
         if (Status closed = (*file)->close(); !closed) return closed;
     }
-    engine.reset();
-    return ok_status();
+    return engine.reset();
 }
 
 std::optional<ExpertTraffic> LoadedModel::expert_traffic() {

@@ -34,7 +34,7 @@ Result<Turn> TurnRunner::run(std::span<const TokenId> tokens, TextOutput& output
     const bool continues =
         fed_.size() < tokens.size() && std::equal(fed_.begin(), fed_.end(), tokens.begin());
     if (!continues) {
-        model_.reset();
+        if (Status ready = model_.reset(); !ready) return ready.error();
         fed_.clear();
     }
     const Clock::time_point start = Clock::now();
@@ -70,7 +70,7 @@ Status TurnRunner::prefill(std::span<const TokenId> tokens, TurnTally& tally) {
 Status TurnRunner::generate(TextOutput& output, Turn& turn) {
     TurnTally& tally = turn.tally;
     for (;;) {
-        const Result<TokenId> token = sampler_.sample(logits_);
+        const Result<TokenId> token = next_token();
         if (!token) return token.error();
         turn.generated.push_back(*token);
         ++tally.generated_tokens;
@@ -89,10 +89,21 @@ Status TurnRunner::generate(TextOutput& output, Turn& turn) {
     }
 }
 
+Result<TokenId> TurnRunner::next_token() {
+    if (model_chooses()) return chosen_;
+    return sampler_.sample(logits_);
+}
+
 Status TurnRunner::feed(std::span<const TokenId> tokens) {
-    const Result<std::span<const float>> logits = model_.feed(tokens);
-    if (!logits) return logits.error();
-    logits_ = *logits;
+    if (model_chooses()) {
+        const Result<TokenId> chosen = model_.feed_greedy(tokens);
+        if (!chosen) return chosen.error();
+        chosen_ = *chosen;
+    } else {
+        const Result<std::span<const float>> logits = model_.feed(tokens);
+        if (!logits) return logits.error();
+        logits_ = *logits;
+    }
     fed_.insert(fed_.end(), tokens.begin(), tokens.end());
     return ok_status();
 }

@@ -20,11 +20,14 @@ namespace plimsoll {
 /// A loaded model as a turn sees it: tokens go in, logits come out. Tests give a scripted one.
 struct TokenModel {
     std::uint64_t chunk_tokens = 0;  // the most that `feed` takes at once
-    std::function<void()> reset;     // forgets all that was fed
+    std::function<Status()> reset;   // forgets all that was fed
 
     /// Feeds tokens behind those fed before. The logits [vocab] f32 of the last one, valid until
     /// the next call.
     std::function<Result<std::span<const float>>(std::span<const TokenId>)> feed;
+    /// The same, and the most likely next token: what a greedy sampler would take of the logits.
+    /// May be empty: then the logits are asked for.
+    std::function<Result<TokenId>(std::span<const TokenId>)> feed_greedy;
 };
 
 /// A turn as it went.
@@ -49,6 +52,11 @@ private:
     [[nodiscard]] Status prefill(std::span<const TokenId> tokens, TurnTally& tally);
     [[nodiscard]] Status generate(TextOutput& output, Turn& turn);
     [[nodiscard]] Status feed(std::span<const TokenId> tokens);
+    /// Whether the model chooses: nothing is sampled, and logits need not leave it.
+    [[nodiscard]] bool model_chooses() const {
+        return sampler_.is_greedy() && model_.feed_greedy != nullptr;
+    }
+    [[nodiscard]] Result<TokenId> next_token();
 
     TokenModel model_;
     Sampler sampler_;
@@ -57,7 +65,8 @@ private:
     std::FILE* progress_stream_;
     Terminal progress_terminal_;
     std::vector<TokenId> fed_;
-    std::span<const float> logits_;  // [vocab] of the last of `fed_`
+    std::span<const float> logits_;  // [vocab] of the last of `fed_`, unless the model chooses
+    TokenId chosen_ = 0;             // behind `fed_`, where the model chooses
 };
 
 }  // namespace plimsoll

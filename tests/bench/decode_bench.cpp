@@ -38,7 +38,7 @@ void decode(benchmark::State& state, const char* name, bool precise, Experts exp
     TokenId token = golden.tokens.front();
     for (auto _ : state) {
         if (engine.position() == 1024) engine.reset();
-        const std::span<const float> logits = engine.feed({&token, 1});
+        const std::span<const float> logits = *engine.feed({&token, 1});
         token =
             static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
     }
@@ -52,7 +52,7 @@ void prefill(benchmark::State& state, const char* name, bool precise) {
     for (auto _ : state) {
         planned.engine.reset();
         benchmark::DoNotOptimize(
-            planned.engine.feed(std::span(golden.tokens).first(kTokens)).data());
+            planned.engine.feed(std::span(golden.tokens).first(kTokens))->data());
     }
     set_rate(state, kTokens);
 }

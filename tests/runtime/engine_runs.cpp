@@ -60,7 +60,7 @@ Logits feed(PlannedEngine& planned, std::span<const TokenId> tokens, std::uint64
             return ok_status();
         };
     };
-    engine.reset();
+    if (!engine.reset()) throw std::runtime_error("the engine cannot be reset");
     while (!tokens.empty()) {
         const std::size_t count = std::min<std::size_t>(chunk, tokens.size());
         const Status fed =
@@ -75,18 +75,18 @@ Logits feed(PlannedEngine& planned, std::span<const TokenId> tokens, std::uint64
 std::vector<TokenId> generate(PlannedEngine& planned, std::span<const TokenId> prompt,
                               std::size_t count) {
     Engine& engine = planned.engine;
-    engine.reset();
+    if (!engine.reset()) throw std::runtime_error("the engine cannot be reset");
     std::span<const float> logits;
     for (std::span<const TokenId> left = prompt; !left.empty();) {
         const std::size_t fed = std::min<std::size_t>(engine.chunk_tokens(), left.size());
-        logits = engine.feed(left.first(fed));
+        logits = *engine.feed(left.first(fed));
         left = left.subspan(fed);
     }
     std::vector<TokenId> tokens;
     while (tokens.size() < count) {
         const auto best = std::max_element(logits.begin(), logits.end());
         tokens.push_back(static_cast<TokenId>(best - logits.begin()));
-        logits = engine.feed({&tokens.back(), 1});
+        logits = *engine.feed({&tokens.back(), 1});
     }
     return tokens;
 }

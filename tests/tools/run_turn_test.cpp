@@ -32,8 +32,10 @@ protected:
                     [this] {
                         ++resets_;
                         fed_.clear();
+                        return ok_status();
                     },
-                .feed = [this](std::span<const TokenId> tokens) { return feed(tokens); }};
+                .feed = [this](std::span<const TokenId> tokens) { return feed(tokens); },
+                .feed_greedy = {}};
     }
     Result<std::span<const float>> feed(std::span<const TokenId> tokens) {
         if (fed_.size() >= fail_after_tokens_) return Error{ErrorKind::io, "scripted"};

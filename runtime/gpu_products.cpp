@@ -1,0 +1,51 @@
+#include "runtime/gpu_products.hpp"
+
+#include <algorithm>
+
+namespace plimsoll::gpu {
+namespace {
+
+namespace c = kernels::cuda;
+
+/// The fp16 cache's copy of a weight, or null.
+const void* fp16_copy(const GpuStep& step, const kernels::WeightMatrix& weight) {
+    if (step.layer == nullptr) return nullptr;
+    for (const Fp16Copy& copy : step.layer->fp16_copies)
+        if (copy.of == weight.data) return copy.data;
+    return nullptr;
+}
+
+}  // namespace
+
+void multiply(const GpuStep& step, const kernels::WeightMatrix& weight, const GpuActivation& rows,
+              void* output, c::ElementType output_type, std::uint32_t n_groups) {
+    c::ProductParams params;
+    params.weight = weight;
+    params.arithmetic = step.setting.arithmetic;
+    if (step.is_precise()) {
+        params.input = step.floats(rows.f32);
+        params.input_type = c::ElementType::f32;
+    } else {
+        params.input = step.buffer<void>(rows.f16);
+        params.fp16_weight = fp16_copy(step, weight);
+    }
+    params.output = output;
+    params.output_type = output_type;
+    params.n_tokens = step.n_tokens;
+    params.n_groups = n_groups;
+    c::product(params, step.launch);
+}
+
+void multiply_f32(const GpuStep& step, const kernels::WeightMatrix& weight, BufferRole rows,
+                  float* output) {
+    c::ProductParams params;
+    params.weight = weight;
+    params.arithmetic = step.setting.arithmetic;
+    params.input = step.floats(rows);
+    params.input_type = c::ElementType::f32;
+    params.output = output;
+    params.n_tokens = step.n_tokens;
+    c::product(params, step.launch);
+}
+
+}  // namespace plimsoll::gpu
