@@ -164,17 +164,24 @@ __device__ __forceinline__ void wait_a_little() {
 #endif
 }
 
-/// Waits for all blocks of the launch (threads of a block together): the launch must be
-/// `all_blocks_resident`. `counter` only ever grows, by the number of blocks a meeting.
-__device__ __forceinline__ void meet_all_blocks(std::uint32_t* counter) {
+/// Waits for `n_blocks` blocks of the launch, of which one leads (threads of a block together): the
+/// launch must be `all_blocks_resident`. A meeting adds 2^31 to the counter in all: the leader what
+/// the others' ones leave, so the top bit turns when the last has come, the rest is zero again, and
+/// launches of other grids may meet on the same counter.
+__device__ __forceinline__ void meet_blocks(std::uint32_t* counter, std::uint32_t n_blocks,
+                                            bool leads) {
     __syncthreads();
     if (threadIdx.x == 0) {
-        const std::uint32_t blocks = gridDim.x * gridDim.y * gridDim.z;
-        const std::uint32_t before = add_release(counter, 1);
-        const std::uint32_t target = before - before % blocks + blocks;
-        while (static_cast<std::int32_t>(load_acquire(counter) - target) < 0) wait_a_little();
+        constexpr std::uint32_t kTopBit = 0x80000000u;
+        const std::uint32_t before = add_release(counter, leads ? kTopBit - (n_blocks - 1) : 1u);
+        while (((load_acquire(counter) ^ before) & kTopBit) == 0) wait_a_little();
     }
     __syncthreads();
+}
+/// The same for all blocks of the launch.
+__device__ __forceinline__ void meet_all_blocks(std::uint32_t* counter) {
+    meet_blocks(counter, gridDim.x * gridDim.y * gridDim.z,
+                (blockIdx.x | blockIdx.y | blockIdx.z) == 0);
 }
 
 /// Grid and block of a launch.
