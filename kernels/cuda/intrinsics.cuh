@@ -95,6 +95,18 @@ __device__ __forceinline__ void mma_f16(float (&d)[4], const std::uint32_t (&a)[
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+/// d += a . b for m16n8k8: operands are float32 of which 19 bits count (sign, exponent, 10 of the
+/// mantissa), sums float32.
+///   a[0] row g, k c;   a[1] row g+8, k c;   a[2] row g, k c+4;   a[3] row g+8, k c+4
+///   b[0] column g, k c;   b[1] column g, k c+4;   d as above
+__device__ __forceinline__ void mma_tf32(float (&d)[4], const std::uint32_t (&a)[4],
+                                         const std::uint32_t (&b)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 /// Four 8x8 tiles of halves from shared memory: lane l gives the address of row l % 8 of tile l /
 /// 8, and gets in r[i] the two halves at row lane / 4, columns 2 * (lane % 4) of tile i.
 __device__ __forceinline__ void load_matrix(std::uint32_t (&r)[4], const void* row_shared) {
@@ -182,6 +194,16 @@ __device__ __forceinline__ void meet_blocks(std::uint32_t* counter, std::uint32_
 __device__ __forceinline__ void meet_all_blocks(std::uint32_t* counter) {
     meet_blocks(counter, gridDim.x * gridDim.y * gridDim.z,
                 (blockIdx.x | blockIdx.y | blockIdx.z) == 0);
+}
+
+/// Shared memory that a block may ask for on the current device.
+inline std::uint32_t shared_bytes_max() {
+    int device = 0, bytes = 0;
+    cudaError_t asked = cudaGetDevice(&device);
+    if (asked == cudaSuccess)
+        asked = cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    PLIMSOLL_KERNEL_CHECK(asked == cudaSuccess, cudaGetErrorString(asked));
+    return static_cast<std::uint32_t>(bytes);
 }
 
 /// Grid and block of a launch.
