@@ -25,10 +25,8 @@ int populate(void* base, std::uint64_t size_bytes) {
 
 }  // namespace
 
-void ArenaMemory::Unmap::operator()(std::byte* base) const { munmap(base, size_bytes); }
-
 Result<ArenaMemory> ArenaMemory::reserve(const Arena& arena) {
-    if (arena.planned_bytes == 0) return ArenaMemory(arena, nullptr, 0);
+    if (arena.planned_bytes == 0) return ArenaMemory(arena, nullptr, true);
     void* base = mmap(nullptr, arena.planned_bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) {
@@ -38,7 +36,10 @@ Result<ArenaMemory> ArenaMemory::reserve(const Arena& arena) {
                         "--host-mem, or free memory",
                         arena.name, format_bytes(arena.planned_bytes), std::strerror(errno))};
     }
-    ArenaMemory memory(arena, static_cast<std::byte*>(base), arena.planned_bytes);
+    const auto unmap = [size_bytes = arena.planned_bytes](std::byte* at) {
+        munmap(at, size_bytes);
+    };
+    ArenaMemory memory(arena, {static_cast<std::byte*>(base), unmap}, true);
     // Fewer, larger pages: only a wish, and of no consequence where it is not granted.
     madvise(base, arena.planned_bytes, MADV_HUGEPAGE);
     if (const int problem = populate(base, arena.planned_bytes); problem != 0)
@@ -47,6 +48,12 @@ Result<ArenaMemory> ArenaMemory::reserve(const Arena& arena) {
             fmt::format("{}: {} are not to be had ({}): lower --vram or --host-mem, or free memory",
                         arena.name, format_bytes(arena.planned_bytes), std::strerror(problem))};
     return memory;
+}
+
+ArenaMemory ArenaMemory::over(const Arena& arena, std::shared_ptr<std::byte> memory) {
+    PLIMSOLL_CHECK((memory != nullptr) == (arena.planned_bytes != 0),
+                   fmt::format("{} is planned with {} bytes", arena.name, arena.planned_bytes));
+    return ArenaMemory(arena, std::move(memory), false);
 }
 
 std::span<std::byte> ArenaMemory::take(RegionKind kind, std::int32_t layer,
@@ -77,6 +84,7 @@ std::span<std::byte> ArenaMemory::take(const Region& region) {
 
 std::uint64_t ArenaMemory::resident_bytes() const {
     if (!base_) return 0;
+    if (!is_mapped_) return plan_->planned_bytes;
     const std::uint64_t page = page_bytes();
     const std::uint64_t n_pages = ceil_div(plan_->planned_bytes, page);
     // Asked a stretch at a time: a byte a page of 80 GiB would be 20 MiB.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "planner/plan.hpp"
@@ -20,6 +21,10 @@ public:
     /// no_fit, where the system refuses; the message names the arena and its size.
     [[nodiscard]] static Result<ArenaMemory> reserve(const Arena& arena);
 
+    /// An arena in memory that somebody else allocated, of exactly the planned size: a GPU's, whose
+    /// addresses the host only passes on, or host memory pinned for it.
+    [[nodiscard]] static ArenaMemory over(const Arena& arena, std::shared_ptr<std::byte> memory);
+
     /// The bytes of one of the plan's regions, for the only time. `size_bytes` is what the caller
     /// will use of it; another than planned (but for the pad to kTensorAlignmentBytes) is a bug, as
     /// is a region that does not exist.
@@ -34,21 +39,21 @@ public:
 
     [[nodiscard]] const Arena& plan() const { return *plan_; }
 
-    /// Bytes of the allocation that have memory behind them now, in whole pages.
+    /// Bytes of the allocation that have memory behind them now, in whole pages. All of memory that
+    /// somebody else allocated.
     [[nodiscard]] std::uint64_t resident_bytes() const;
 
 private:
-    struct Unmap {
-        std::uint64_t size_bytes = 0;
-        void operator()(std::byte* base) const;
-    };
-
-    ArenaMemory(const Arena& arena, std::byte* base, std::uint64_t size_bytes)
-        : plan_(&arena), base_(base, Unmap{size_bytes}), taken_(arena.regions.size(), false) {}
+    ArenaMemory(const Arena& arena, std::shared_ptr<std::byte> base, bool is_mapped)
+        : plan_(&arena),
+          base_(std::move(base)),
+          taken_(arena.regions.size(), false),
+          is_mapped_(is_mapped) {}
 
     const Arena* plan_;
-    std::unique_ptr<std::byte, Unmap> base_;  // null for an arena of no bytes
-    std::vector<bool> taken_;                 // by region
+    std::shared_ptr<std::byte> base_;  // null for an arena of no bytes
+    std::vector<bool> taken_;          // by region
+    bool is_mapped_ = false;           // by this class: what is resident can be asked
     bool sealed_ = false;
 };
 

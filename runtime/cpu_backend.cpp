@@ -71,7 +71,7 @@ private:
         const bool is_main = layer >= layers.data() && layer < layers.data() + layers.size();
         return is_main ? static_cast<std::int32_t>(layer - layers.data()) : kNoLayer;
     }
-    void run_phase(PhaseKind kind, ForwardStep& step) const;
+    void run_phase(PhaseKind phase_kind, ForwardStep& step) const;
     void bring(const LayerBinding& layer) const;
     void run_layers(ForwardStep& step) const;
     ForwardStep begin(std::span<const TokenId> tokens);
@@ -109,9 +109,9 @@ ForwardStep CpuBackend::step_for(std::span<const TokenId> tokens) const {
             .streams = streams()};
 }
 
-void CpuBackend::run_phase(PhaseKind kind, ForwardStep& step) const {
-    const Phase& phase = schedule_.phase(kind);
-    step.buffers = &bindings_.buffers[static_cast<std::size_t>(kind)];
+void CpuBackend::run_phase(PhaseKind phase_kind, ForwardStep& step) const {
+    const Phase& phase = schedule_.phase(phase_kind);
+    step.buffers = &bindings_.buffers[static_cast<std::size_t>(phase_kind)];
     for (std::uint32_t op = phase.first_op; op < phase.last_op; ++op) {
         const OpKind kind = schedule_.ops[op].kind;
         const auto start = std::chrono::steady_clock::now();

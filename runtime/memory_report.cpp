@@ -19,15 +19,15 @@ std::uint64_t process_resident_bytes() {
     return resident_pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
+std::string row(std::string_view name, const std::string& planned, const std::string& measured) {
+    std::string line = fmt::format("{:<18}{:>12}{:>12}", name, planned, measured);
+    line.erase(line.find_last_not_of(' ') + 1);
+    return line + "\n";
+}
+
 }  // namespace
 
 std::string memory_report(std::span<const ArenaMemory* const> arenas) {
-    const auto row = [](std::string_view name, const std::string& planned,
-                        const std::string& measured) {
-        std::string line = fmt::format("{:<18}{:>12}{:>12}", name, planned, measured);
-        line.erase(line.find_last_not_of(' ') + 1);
-        return line + "\n";
-    };
     std::string text = row("memory", "planned", "measured");
     std::uint64_t arenas_resident_bytes = 0;
     for (const ArenaMemory* arena : arenas) {
@@ -46,6 +46,21 @@ std::string memory_report(std::span<const ArenaMemory* const> arenas) {
         text += row("unaccounted", "",
                     format_bytes(saturating_sub(process_bytes, arenas_resident_bytes)));
     return text;
+}
+
+std::string gpu_memory_report(const DevicePlan& plan, std::uint64_t total_bytes,
+                              std::uint64_t free_bytes, std::uint64_t graph_nodes) {
+    // Of the device's total, not of what was free at first: other processes are in it too.
+    const std::uint64_t used_bytes = saturating_sub(total_bytes, free_bytes);
+    const std::uint64_t planned_bytes = plan.arena.planned_bytes + plan.facts.overhead_bytes;
+    const bool is_more = used_bytes > planned_bytes;
+    const std::uint64_t difference_bytes =
+        is_more ? used_bytes - planned_bytes : planned_bytes - used_bytes;
+    return row("driver", format_bytes(total_bytes), "") +
+           row("  overhead", format_bytes(plan.facts.overhead_bytes), "") +
+           row("  in use", format_bytes(planned_bytes), format_bytes(used_bytes)) +
+           row("  unaccounted", "", (is_more ? "" : "-") + format_bytes(difference_bytes)) +
+           row("decode graph", "", fmt::format("{} nodes", graph_nodes));
 }
 
 }  // namespace plimsoll

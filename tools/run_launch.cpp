@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <utility>
 
 #include "planner/units.hpp"
@@ -52,18 +51,9 @@ Result<Launch> saved_launch(const PlanningOptions& options) {
 }
 
 Result<Launch> fresh_launch(const PlanningOptions& options, bool seek_alternatives) {
-    Result<PlanInputs> inputs = read_plan_inputs(options, DefaultDevice::cpu);
+    Result<PlanInputs> inputs = read_plan_inputs(options, DefaultDevice::visible_gpus);
     if (!inputs) return inputs.error();
     std::vector<std::string> notes = std::move(inputs->notes);
-    if (inputs->request.device.value.empty()) {
-        const std::size_t n_gpus = count_gpus("/", std::getenv("CUDA_VISIBLE_DEVICES"));
-        if (n_gpus != 0) {
-            notes.push_back(
-                fmt::format("{} GPU{} visible: executing there is not built yet, so "
-                            "the run is planned for the CPU",
-                            n_gpus, n_gpus == 1 ? "" : "s"));
-        }
-    }
     Result<Plan> plan = plan_of(*inputs);
     if (!plan) return plan.error();
     Launch launch{.plan = std::move(*plan), .notes = std::move(notes)};
@@ -81,7 +71,8 @@ Result<Launch> prepare_launch(const PlanningOptions& options, bool seek_alternat
 
 Status check_memory(const Plan& plan, std::uint64_t available_bytes) {
     std::uint64_t planned_bytes = plan.host.arena.planned_bytes;
-    for (const DevicePlan& device : plan.devices) planned_bytes += device.arena.planned_bytes;
+    for (const DevicePlan& device : plan.devices)
+        if (device.facts.architecture == "cpu") planned_bytes += device.arena.planned_bytes;
     if (available_bytes == 0 || planned_bytes <= available_bytes) return ok_status();
     return Error{ErrorKind::no_fit,
                  fmt::format("the plan takes {} and {} are available now, short by {}: free that "

@@ -27,6 +27,27 @@ std::string prediction_line(const Prediction& predicted) {
                        format_rate(predicted.prefill_tokens_per_s), predicted.bound);
 }
 
+/// What a GPU cannot do yet: work over several cards, or with weights that stay on the host.
+Status check_gpu_plan(const Plan& plan) {
+    const DevicePlan& device = plan.devices.front();
+    if (device.facts.architecture == "cpu") return ok_status();
+    const auto refuse = [&](const std::string& what) {
+        return Error{ErrorKind::usage,
+                     fmt::format("{} ({}): {}, which is not built yet for GPUs; use --device cpu",
+                                 plan.machine_name, device.facts.name, what)};
+    };
+    if (plan.devices.size() != 1)
+        return refuse(
+            fmt::format("the plan divides the layers among {} devices", plan.devices.size()));
+    if (plan.host.experts != 0 || plan.nvme.experts != 0)
+        return refuse(fmt::format("{} of {} experts would come from outside the device",
+                                  format_count(plan.host.experts + plan.nvme.experts),
+                                  format_count(plan.experts_total)));
+    if (plan.grant.head_streamed || plan.grant.dense_streamed_layers != 0)
+        return refuse("dense weights would be streamed from the host");
+    return ok_status();
+}
+
 /// What a run that needs the missing tier could do instead.
 std::string nvme_cure(const Plan& plan) {
     return fmt::format(
@@ -79,13 +100,7 @@ Status check_runnable(const Plan& plan, bool strict) {
                         "what the lines above name",
                         verdict_name(plan.verdict))};
     }
-    for (const DevicePlan& device : plan.devices) {
-        if (device.facts.architecture == "cpu") continue;
-        return Error{
-            ErrorKind::usage,
-            fmt::format("{} ({}): executing on that device is not built yet; use --device cpu",
-                        plan.machine_name, device.facts.name)};
-    }
+    if (Status runnable = check_gpu_plan(plan); !runnable) return runnable;
     if (plan.nvme.experts != 0) {
         return Error{
             ErrorKind::usage,

@@ -57,11 +57,11 @@ struct Ban {
 };
 const std::vector<Ban> kBans = {
     {R"(\bcudaMalloc\w*\s*\()",
-     {"runtime/arena", "kernels/cuda/device_facts.cu", "tests/"},
+     {"kernels/cuda/device.cu", "kernels/cuda/device_facts.cu", "tests/"},
      {},
      "carve a region of the arena (runtime/arena.hpp): nothing else allocates on a device"},
     {R"(\bcudaHostAlloc\s*\()",
-     {"runtime/arena", "tests/"},
+     {"kernels/cuda/device.cu", "tests/"},
      {},
      "take a region of the pinned arena (runtime/arena.hpp)"},
     {R"(\bcudaDeviceSynchronize\s*\()",
