@@ -266,7 +266,8 @@ void Footprint::visit_host(const Division& division, Sink&& sink) const {
     for (std::uint32_t layer = 0; layer < grant.dense_streamed_layers; ++layer)
         sink(plain(RegionKind::layer_dense, dense_bytes_[layer], signed_layer(layer)));
     if (grant.head_streamed) sink(plain(RegionKind::head_output, head_output_bytes_));
-    if (!machine_.is_cpu()) sink(plain(RegionKind::staging_ring, kStagingRingBytes));
+    if (!machine_.is_cpu() && !machine_.unified_memory)
+        sink(plain(RegionKind::staging_ring, kStagingRingBytes));
     if (division.host_experts == 0) return;
     const ExpertSplit split = expert_split(division);
     for (std::uint32_t layer = 0; layer < hyper.n_layers; ++layer) {

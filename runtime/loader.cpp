@@ -48,7 +48,10 @@ struct Loading {
     std::atomic<std::size_t> next{0};
     std::atomic<std::uint64_t> done_bytes{0};
     std::mutex mutex;
-    std::optional<Error> error;  // the first one; guarded by `mutex`
+    // Guarded by `mutex`: of several failures the one nearest to the file's start, since behind the
+    // end of a file every piece fails.
+    std::optional<Error> error;
+    std::size_t error_piece = 0;
 
     /// Reads pieces until there are no more. `after` runs behind each.
     template <class After>
@@ -63,7 +66,10 @@ struct Loading {
             if (done) done = check_routing_table(*piece.load, piece.offset_bytes, out);
             if (!done) {
                 const std::lock_guard lock(mutex);
-                if (!error) error = done.error();
+                if (!error || index < error_piece) {
+                    error = done.error();
+                    error_piece = index;
+                }
                 next = pieces.size();
                 return;
             }

@@ -39,6 +39,7 @@ Status check_gpu_plan(const Plan& plan) {
     if (plan.devices.size() != 1)
         return refuse(
             fmt::format("the plan divides the layers among {} devices", plan.devices.size()));
+    if (plan.unified_memory) return refuse("its memory is the host's");
     if (plan.host.experts != 0 || plan.nvme.experts != 0)
         return refuse(fmt::format("{} of {} experts would come from outside the device",
                                   format_count(plan.host.experts + plan.nvme.experts),

@@ -17,6 +17,7 @@ namespace {
 TEST(CheckMemory, NamesWhatIsMissingNow) {
     Plan plan;
     plan.devices.resize(1);
+    plan.devices[0].facts.architecture = "cpu";
     plan.devices[0].arena.planned_bytes = 3 * kGiB;
     plan.host.arena.planned_bytes = kGiB;
     EXPECT_TRUE(check_memory(plan, 4 * kGiB));
@@ -26,6 +27,15 @@ TEST(CheckMemory, NamesWhatIsMissingNow) {
     EXPECT_EQ(exit_status(refused.error().kind), 3);
     EXPECT_NE(refused.error().message.find("short by 5 MiB"), std::string::npos)
         << refused.error().message;
+}
+
+TEST(CheckMemory, CountsNothingThatIsOnAGpu) {
+    Plan plan;
+    plan.devices.resize(1);
+    plan.devices[0].facts.architecture = "sm_90";
+    plan.devices[0].arena.planned_bytes = 90 * kGiB;
+    plan.host.arena.planned_bytes = kGiB;
+    EXPECT_TRUE(check_memory(plan, 4 * kGiB));
 }
 
 TEST(CountGpus, GoesByTheDriverAndTheEnvironment) {

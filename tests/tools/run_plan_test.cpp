@@ -77,13 +77,23 @@ TEST(CheckRunnable, RefusesWhatDoesNotFitWithTheCures) {
               "cpu short by 1,522 MiB (required: mtp): let MTP go (drop --require mtp)");
 }
 
-TEST(CheckRunnable, RefusesDevicesItCannotExecuteOn) {
-    Plan plan = cpu_plan();
-    plan.devices[0].facts = {.name = "cuda:0", .architecture = "sm_90"};
-    const Status refused = check_runnable(plan, false);
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(exit_status(refused.error().kind), 2);
-    EXPECT_NE(refused.error().message.find("use --device cpu"), std::string::npos);
+TEST(CheckRunnable, RefusesWhatAGpuCannotExecuteYet) {
+    Plan gpu = cpu_plan();
+    gpu.devices[0].facts = {.name = "cuda:0", .architecture = "sm_90"};
+    EXPECT_TRUE(check_runnable(gpu, false));
+    const auto expect_refusal = [&](auto&& change, const char* part) {
+        Plan plan = gpu;
+        change(plan);
+        const Status refused = check_runnable(plan, false);
+        ASSERT_FALSE(refused) << part;
+        EXPECT_EQ(exit_status(refused.error().kind), 2);
+        EXPECT_NE(refused.error().message.find(part), std::string::npos) << refused.error().message;
+        EXPECT_NE(refused.error().message.find("use --device cpu"), std::string::npos);
+    };
+    expect_refusal([](Plan& plan) { plan.devices.push_back(plan.devices[0]); }, "2 devices");
+    expect_refusal([](Plan& plan) { plan.host.experts = 7; }, "7 of");
+    expect_refusal([](Plan& plan) { plan.grant.head_streamed = true; }, "streamed");
+    expect_refusal([](Plan& plan) { plan.unified_memory = true; }, "host's");
 }
 
 TEST(CheckRunnable, RefusesExpertsThatWouldStayInTheFile) {
