@@ -77,9 +77,9 @@ void rope(const RopeOpParams& params, const Launch& launch) {
 }
 
 void round_kv_rows(const RoundKvParams& params, const Launch& launch) {
-    const bool unchanged =
-        params.rounding == CacheRounding::off && params.format != KvFormat::packed;
-    if (unchanged) return;
+    PLIMSOLL_KERNEL_CHECK(params.format == KvFormat::f32 || params.rounding == CacheRounding::on,
+                          "packed rows hold only rounded values");
+    if (params.rounding == CacheRounding::off) return;
     const RoundArgs args{params.rows, params.head_dim, params.rope_dim, params.format,
                          params.rounding};
     launch_kernel(round_kernel, Shape{dim3(params.n_rows), dim3(kThreads)}, launch, args);
