@@ -17,11 +17,23 @@ Engine make_engine(const CaseModels& models, const Plan& plan) {
     return std::move(*engine);
 }
 
+MachineFacts machine_for(const RunSetting& setting) {
+    MachineFacts machine = cpu_machine(setting.device_bytes, 20e9);
+    if (setting.on_gpu) {
+        DeviceFacts& gpu = machine.devices.front();
+        gpu.name = "cuda:0";
+        gpu.architecture = "sm_90";
+        gpu.pcie_bandwidth_bytes_per_s = 50e9;
+        gpu.fp16_flops_per_s = 900e12;
+    }
+    machine.host_available_bytes = setting.host_bytes;
+    return machine;
+}
+
 }  // namespace
 
 Plan plan_of_case(const CaseModels& models, const RunSetting& setting) {
-    MachineFacts machine = cpu_machine(setting.device_bytes, 20e9);
-    machine.host_available_bytes = setting.host_bytes;
+    const MachineFacts machine = machine_for(setting);
     Request request = default_request();
     request.reserve_bytes.value = 0;
     request.host_percent.value = 100;

@@ -23,10 +23,11 @@ struct RunSetting {
     std::uint64_t context_tokens = 4'096;
     std::uint64_t device_bytes = 1ull << 30;
     std::uint64_t host_bytes = 0;  // may be planned; 0: no host tier
+    bool on_gpu = false;           // planned for a GPU of `device_bytes`, and not for a host arena
     std::function<void(Request&)> change;
 };
 
-/// The plan for it on a host arena as the device. Throws where there is none, or one that breaks a
+/// The plan for it. Throws where there is none, or one that breaks a
 /// rule.
 Plan plan_of_case(const CaseModels& models, const RunSetting& setting);
 
