@@ -225,7 +225,7 @@ private:
             case R::attn_out: return q_width * kFloatBytes;
             case R::attn_partials:
                 return gpu::attn_partials_bytes(h.n_heads, h.head_dim, attended_rows_max());
-            case R::hc_partials: return gpu::hc_partials_bytes(h.n_streams, h.hidden_size);
+            case R::hc_partials: return gpu::hc_partials_bytes(h.n_streams);
             case R::decode_coefficients:
                 return (h.n_streams + h.n_streams * h.n_streams) * kFloatBytes;
             case R::decode_sublayer_out: return h.hidden_size * kFloatBytes;

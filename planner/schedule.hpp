@@ -247,7 +247,7 @@ inline constexpr std::uint64_t kStepStateBytes = 16 + 5 * 64 * 4;
 [[nodiscard]] std::uint64_t indexer_scores_bytes(std::uint64_t tokens, std::uint64_t rows);
 [[nodiscard]] std::uint64_t attn_partials_bytes(std::uint64_t n_heads, std::uint64_t head_dim,
                                                 std::uint64_t rows_max);
-[[nodiscard]] std::uint64_t hc_partials_bytes(std::uint64_t n_streams, std::uint64_t hidden);
+[[nodiscard]] std::uint64_t hc_partials_bytes(std::uint64_t n_streams);
 
 }  // namespace gpu
 

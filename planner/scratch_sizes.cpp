@@ -56,15 +56,18 @@ std::uint64_t indexer_scores_bytes(std::uint64_t tokens, std::uint64_t rows) {
 std::uint64_t attn_partials_bytes(std::uint64_t n_heads, std::uint64_t head_dim,
                                   std::uint64_t rows_max) {
     constexpr std::uint64_t kRowsASplit = 32;
-    constexpr std::uint64_t kSplitsMax = 64;
-    const std::uint64_t splits = std::min(ceil_div(rows_max, kRowsASplit), kSplitsMax);
-    return splits * n_heads * (head_dim + 2) * kFloatBytes;
+    constexpr std::uint64_t kSplitsMax = 32;
+    constexpr std::uint64_t kHeadsATile = 16;
+    const std::uint64_t splits =
+        std::clamp<std::uint64_t>(ceil_div(rows_max, kRowsASplit), 1, kSplitsMax);
+    return splits * align_up(n_heads, kHeadsATile) * (head_dim + 2) * kFloatBytes;
 }
 
-std::uint64_t hc_partials_bytes(std::uint64_t n_streams, std::uint64_t hidden) {
+std::uint64_t hc_partials_bytes(std::uint64_t n_streams) {
+    // Of each slice the coefficients' products, those of the streams with one another, and a sum.
     constexpr std::uint64_t kSlicesMax = 64;
-    static_cast<void>(hidden);
-    return kSlicesMax * (n_streams * (n_streams + 2) + 2) * kFloatBytes;
+    const std::uint64_t products = n_streams * (n_streams + 2) + n_streams * (n_streams + 1) / 2;
+    return kSlicesMax * (products + 1) * kFloatBytes;
 }
 
 }  // namespace gpu
