@@ -1,0 +1,227 @@
+#include <algorithm>
+
+#include "kernels/cuda/decode.hpp"
+#include "kernels/cuda/indexer.cuh"
+#include "kernels/cuda/indexer_f32.cuh"
+#include "kernels/cuda/top_rows.cuh"
+
+namespace plimsoll::kernels::cuda {
+namespace {
+
+// Scores of one token. At 28,672 tokens of context 7,168 rows of 68 bytes and 117 MFLOP: latency.
+// Every block brings all 64 queries to their final form (8 a warp), while its first rows are on the
+// way, and then a warp takes 8 rows at a time straight from their codes to the tensor cores.
+
+constexpr std::uint32_t kThreads = 256;
+constexpr std::uint32_t kWarps = kThreads / kWarp;
+constexpr std::uint32_t kBlockRows = kWarps * kRowTile;
+static_assert(kThreads == kPlainThreads);
+
+struct QueryFinish {
+    RopeAngles angles;
+    bool rounds;
+};
+
+/// The queries as halves and the weights with every scale, zeros for heads that do not exist.
+template <std::uint32_t kDim>
+struct FinishedQueries {
+    uint4 halves[kHeadsMax * kDim / 8];
+    float weights[kHeadsMax];
+};
+
+template <std::uint32_t kDim>
+__device__ __forceinline__ void finish_head(const IndexerScoring& p, const float2* rotation,
+                                            const QueryFinish& finish, std::uint32_t head,
+                                            FinishedQueries<kDim>& queries) {
+    constexpr std::uint32_t kPerLane = kDim / kWarp, kOwn = kDim / 4;
+    const std::uint32_t lane = threadIdx.x % kWarp;
+    float v[kPerLane] = {};
+    if (head < p.n_heads) {
+        load_query<kPerLane>(v, p.queries + head * kDim);
+        finish_query<kPerLane>(v, rotation, finish.angles.n_pairs, finish.rounds);
+    }
+    float amax = 0.0f;
+#pragma unroll
+    for (std::uint32_t i = 0; i < kPerLane; ++i) amax = fmaxf(amax, fabsf(v[i]));
+    const std::int32_t exponent = head_exponent(warp_max(amax));
+    const float inverse = reciprocal_power(exponent);
+    const std::uint32_t at = lane * kPerLane, c = at / kOwn, i = at % kOwn / 8;
+    auto* to = reinterpret_cast<__half*>(&queries.halves[unit_of<kDim>(head, c, i)]) + at % 8;
+#pragma unroll
+    for (std::uint32_t e = 0; e < kPerLane; ++e) to[e] = __float2half_rn(v[e] * inverse);
+    if (lane == 0)
+        queries.weights[head] =
+            head < p.n_heads ? p.head_weights[head] * p.weight_scale * power_of_two_f32(exponent)
+                             : 0.0f;
+}
+
+template <std::uint32_t kDim>
+__device__ __forceinline__ void fragments_of(const FinishedQueries<kDim>& queries,
+                                             QueryFragments<kDim>& fragments) {
+    const std::uint32_t g = threadIdx.x % kWarp / 4, c = threadIdx.x % 4;
+#pragma unroll
+    for (std::uint32_t half = 0; half < 2 * kHeadTiles; ++half) {
+        const std::uint32_t head = 8 * half + g;
+        std::uint32_t own[kDim / 8];
+#pragma unroll
+        for (std::uint32_t i = 0; i < kDim / 32; ++i)
+            memcpy(&own[4 * i], &queries.halves[unit_of<kDim>(head, c, i)], sizeof(uint4));
+#pragma unroll
+        for (std::uint32_t s = 0; s < kDim / 16; ++s) {
+            fragments.halves[half / 2][s][half % 2] = own[2 * s];
+            fragments.halves[half / 2][s][2 + half % 2] = own[2 * s + 1];
+        }
+        fragments.weights[half] = queries.weights[head];
+    }
+}
+
+template <std::uint32_t kDim>
+__global__ void __launch_bounds__(kThreads)
+    decode_scores_packed(const IndexerScoring p, const QueryFinish finish, const StepState* state) {
+    __shared__ float2 rotation[kRopeDimMax / 2];
+    __shared__ FinishedQueries<kDim> queries;
+    const std::uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+    const std::uint32_t g = lane / 4, c = lane % 4;
+    allow_next_kernel();
+    wait_for_previous_kernel();
+    std::uint32_t row = blockIdx.x * kBlockRows + warp * kRowTile;
+    RowShare<kDim> share = load_row_share<kDim>(p, row + g, c);
+    const std::uint32_t n_visible = visible_rows(state, 0, p.ratio);
+    const std::uint32_t n_rows = min(n_visible, p.row_capacity);
+    if (n_visible <= p.top_k || blockIdx.x * kBlockRows >= n_rows) return;
+    fill_rotation(rotation, finish.angles, state->position);
+    __syncthreads();
+#pragma unroll 2
+    for (std::uint32_t head = warp; head < kHeadsMax; head += kWarps)
+        finish_head<kDim>(p, rotation, finish, head, queries);
+    __syncthreads();
+
+    QueryFragments<kDim> fragments;
+    fragments_of<kDim>(queries, fragments);
+    for (; row < n_rows; row += gridDim.x * kBlockRows) {
+        std::uint32_t halves[kDim / 8];
+        decode_row_share<kDim>(share, c, halves);
+        const float scale = row_scale(row_exponent<kDim>(share.exponents));
+        if (row + gridDim.x * kBlockRows < n_rows)
+            share = load_row_share<kDim>(p, row + gridDim.x * kBlockRows + g, c);
+        float sums[2];
+        score_tile<kDim>(fragments, halves, sums);
+#pragma unroll
+        for (std::uint32_t e = 0; e < 2; ++e) {
+            // In the order of the chunks' kernel.
+            for (int mask = 16; mask >= 4; mask /= 2)
+                sums[e] += __shfl_xor_sync(kAllLanes, sums[e], mask);
+            const float own_scale =
+                __shfl_sync(kAllLanes, scale, static_cast<int>(4 * (2 * c + e)));
+            const std::uint32_t at = row + 2 * c + e;
+            if (g == 0 && at < n_rows) p.scores[at] = sums[e] * own_scale;
+        }
+    }
+}
+
+template <std::uint32_t kPerLane>
+__global__ void __launch_bounds__(kThreads)
+    decode_scores_f32(const IndexerScoring p, const QueryFinish finish, const StepState* state) {
+    __shared__ float2 rotation[kRopeDimMax / 2];
+    auto* queries = reinterpret_cast<float*>(dynamic_shared());
+    constexpr std::uint32_t kDim = kPerLane * kWarp;
+    allow_next_kernel();
+    wait_for_previous_kernel();
+    const std::uint32_t n_visible = visible_rows(state, 0, p.ratio);
+    if (n_visible <= p.top_k || blockIdx.x * kPlainRows >= n_visible) return;
+    fill_rotation(rotation, finish.angles, state->position);
+    __syncthreads();
+    for (std::uint32_t head = threadIdx.x / kWarp; head < p.n_heads; head += kWarps) {
+        float v[kPerLane];
+        load_query<kPerLane>(v, p.queries + head * kDim);
+        finish_query<kPerLane>(v, rotation, finish.angles.n_pairs, finish.rounds);
+        store_query<kPerLane>(v, queries + head * plain_stride(kDim));
+    }
+    plain_scores(p, queries, p.head_weights, queries + p.n_heads * plain_stride(kDim),
+                 min(n_visible, p.row_capacity), blockIdx.x, gridDim.x, p.scores);
+}
+
+constexpr std::uint32_t kChooseThreads = 1024;
+
+struct ChooseRows {
+    const float* scores;
+    std::int32_t* selected;
+    std::int32_t* selected_count;
+    std::uint32_t row_capacity;
+    std::uint32_t top_k;
+    std::uint32_t ratio;
+};
+
+/// One block: 8 scores a thread are all there are up to 32,768 tokens of context.
+__global__ void __launch_bounds__(kChooseThreads)
+    choose_rows(const ChooseRows p, const StepState* state) {
+    __shared__ TopShared<kChooseThreads> shared;
+    allow_next_kernel();
+    wait_for_previous_kernel();
+    select_rows<kChooseThreads, 8, 16>(p.scores,
+                                       min(visible_rows(state, 0, p.ratio), p.row_capacity),
+                                       p.top_k, shared, p.selected, p.selected_count);
+}
+
+template <std::uint32_t kPerLane>
+void launch_f32(const IndexerScoring& scoring, const QueryFinish& finish, const Launch& launch) {
+    const std::uint64_t shared_bytes = plain_shared_bytes(scoring.n_heads, scoring.dim);
+    PLIMSOLL_KERNEL_CHECK(shared_bytes + 2048 <= shared_bytes_max(),
+                          "a token's indexer queries do not fit in shared memory");
+    const std::uint32_t tiles = (scoring.row_capacity + kPlainRows - 1) / kPlainRows;
+    launch_kernel(decode_scores_f32<kPerLane>,
+                  {.grid = std::min(tiles, 2 * launch.n_multiprocessors),
+                   .block = kThreads,
+                   .shared_bytes = static_cast<std::uint32_t>(shared_bytes)},
+                  launch, scoring, finish, launch.state);
+}
+
+}  // namespace
+
+void decode_indexer_scores(const DecodeIndexerParams& params, const Launch& launch) {
+    PLIMSOLL_KERNEL_CHECK(params.dim == params.rows.dim, "queries and rows have one width");
+    PLIMSOLL_KERNEL_CHECK(params.rope.rope_dim <= params.dim, "rope dims are part of the head");
+    IndexerScoring scoring =
+        indexer_scoring(params.rows, params.n_heads, params.top_k, params.ratio);
+    scoring.queries = params.queries;
+    scoring.head_weights = params.head_weights;
+    scoring.scores = params.scores;
+    const QueryFinish finish{rope_angles(params.rope), params.rounding == CacheRounding::on};
+    if (scores_on_tensor_cores(scoring)) {
+        const std::uint32_t groups = (scoring.row_capacity + kBlockRows - 1) / kBlockRows;
+        const Shape shape{.grid = std::min(groups, launch.n_multiprocessors), .block = kThreads};
+        switch (params.dim) {
+            case 128:
+                launch_kernel(decode_scores_packed<128>, shape, launch, scoring, finish,
+                              launch.state);
+                return;
+            case 64:
+                launch_kernel(decode_scores_packed<64>, shape, launch, scoring, finish,
+                              launch.state);
+                return;
+            default:
+                launch_kernel(decode_scores_packed<32>, shape, launch, scoring, finish,
+                              launch.state);
+                return;
+        }
+    }
+    switch (params.dim) {
+        case 32: return launch_f32<1>(scoring, finish, launch);
+        case 64: return launch_f32<2>(scoring, finish, launch);
+        case 128: return launch_f32<4>(scoring, finish, launch);
+        case 256: return launch_f32<8>(scoring, finish, launch);
+        default:
+            PLIMSOLL_KERNEL_CHECK(params.dim == 512, "indexer dims are 32 to 512, a power of two");
+            launch_f32<16>(scoring, finish, launch);
+    }
+}
+
+void decode_indexer_choose(const DecodeIndexerParams& params, const Launch& launch) {
+    PLIMSOLL_KERNEL_CHECK(params.top_k > 0, "nothing to select");
+    launch_kernel(choose_rows, {.grid = 1, .block = kChooseThreads}, launch,
+                  ChooseRows{params.scores, params.selected, params.selected_count,
+                             params.rows.row_capacity, params.top_k, params.ratio},
+                  launch.state);
+}
+
+}  // namespace plimsoll::kernels::cuda
