@@ -1,0 +1,174 @@
+#include <algorithm>
+
+#include "kernels/cuda/decode_experts.cuh"
+
+namespace plimsoll::kernels::cuda {
+namespace {
+
+// Bound by the weights' bytes: with six Q2_K experts of 4096 x 2048 and a shared one of Q8_0, 25
+// MB. One block of 16 warps a multiprocessor, with all experts' products of its 32 output rows: it
+// quantises every expert's inner row, which smaller blocks would do more often.
+constexpr std::uint32_t kThreads = 512;
+constexpr std::uint32_t kWarps = kThreads / kWarp;
+constexpr std::uint32_t kRowsMax = 128;
+
+/// Shared memory of a down block: inner rows of the routed experts, that of the shared one, partial
+/// sums of both, tables of IQ2_XXS.
+struct DownMemory {
+    std::uint32_t row_bytes;  // of a routed expert
+    std::uint32_t shared_row_bytes;
+    std::uint32_t partials_bytes;
+    std::uint32_t shared_partials_bytes;
+    std::uint32_t tables_bytes;
+    std::uint32_t size_bytes;
+};
+DownMemory down_memory(const DecodeExpertsParams& params, std::uint32_t rows_max) {
+    DownMemory memory{};
+    std::uint32_t partials = 0, shared_partials = 0;
+    bool has_tables = false;
+    with_format(params.down.type, [&](auto format) {
+        using Format = decltype(format);
+        memory.row_bytes = shared_row_layout<Format>(params.ff_dim).size_bytes;
+        partials =
+            partials_of<Format>(rows_max, params.ff_dim / Format::kPiece, params.n_experts_used);
+        has_tables = has_tables || Format::kIq2;
+    });
+    std::uint32_t at = memory.row_bytes * params.n_experts_used;
+    memory.shared_row_bytes = at;
+    with_format(params.shared_down.type, [&](auto format) {
+        using Format = decltype(format);
+        at += shared_row_layout<Format>(params.ff_dim).size_bytes;
+        shared_partials = partials_of<Format>(rows_max, params.ff_dim / Format::kPiece, 1);
+        has_tables = has_tables || Format::kIq2;
+    });
+    memory.partials_bytes = at;
+    memory.shared_partials_bytes = at + 4 * partials;
+    memory.tables_bytes = (memory.shared_partials_bytes + 4 * shared_partials + 127) / 128 * 128;
+    memory.size_bytes =
+        memory.tables_bytes + (has_tables ? static_cast<std::uint32_t>(sizeof(Iq2Tables)) : 0);
+    return memory;
+}
+
+struct Down {
+    Experts experts;
+    DownMemory memory;
+};
+
+struct ChosenDown {
+    const Planes& down;
+    const std::int32_t* ids;
+    __device__ WeightPlanes operator()(std::uint32_t slot) const {
+        return down.of(static_cast<std::uint64_t>(ids[slot]));
+    }
+};
+struct SharedDown {
+    const Planes& down;
+    __device__ const WeightPlanes& operator()(std::uint32_t) const { return down.first; }
+};
+
+/// All routed experts' products of the block's rows; the sum by slot of row `row` is returned to
+/// the thread that asks for it afterwards.
+template <class Format>
+__device__ float routed_down(const Down& args, const RowRange& rows, const std::int32_t* ids) {
+    const Experts& experts = args.experts;
+    const std::uint32_t n_slots = experts.router.n_experts_used;
+    const std::uint32_t warp = threadIdx.x / kWarp;
+    unsigned char* shared = dynamic_shared();
+    const auto* tables = reinterpret_cast<const Iq2Tables*>(shared + args.memory.tables_bytes);
+    auto* partials = reinterpret_cast<float*>(shared + args.memory.partials_bytes);
+    BandStream<Format, ChosenDown> stream(
+        {rows.first, rows.last, experts.ff_dim / Format::kPiece, n_slots}, {experts.down, ids},
+        warp, kWarps);
+    stream.start();
+    for (std::uint32_t slot = 0; slot < n_slots; ++slot)
+        put_row<Format>(shared + slot * args.memory.row_bytes,
+                        {experts.mid + std::uint64_t{slot} * experts.ff_dim, nullptr, 1.0f},
+                        experts.ff_dim, warp, kWarps);
+    __syncthreads();
+    stream.run(
+        [&](std::uint32_t slot) {
+            return shared_row<Format>(shared + slot * args.memory.row_bytes, experts.ff_dim,
+                                      tables);
+        },
+        partials);
+    __syncthreads();
+    float sum = 0.0f;
+    const std::uint32_t row = rows.first + threadIdx.x;
+    if (row < rows.last)
+        for (std::uint32_t slot = 0; slot < n_slots; ++slot)
+            sum += stream.row_sum(partials, slot, row);
+    return sum;
+}
+
+/// The shared expert's products, from weights that are on their way since before the wait.
+template <class Format>
+__device__ float shared_down(const Down& args, const RowRange& rows) {
+    const Experts& experts = args.experts;
+    unsigned char* shared = dynamic_shared();
+    auto* partials = reinterpret_cast<float*>(shared + args.memory.shared_partials_bytes);
+    BandStream<Format, SharedDown> stream(
+        {rows.first, rows.last, experts.ff_dim / Format::kPiece, 1}, {experts.shared_down},
+        threadIdx.x / kWarp, kWarps);
+    stream.start();
+    const SharedRow x =
+        shared_row<Format>(shared + args.memory.shared_row_bytes, experts.ff_dim,
+                           reinterpret_cast<const Iq2Tables*>(shared + args.memory.tables_bytes));
+    stream.run([&](std::uint32_t) { return x; }, partials);
+    __syncthreads();
+    const std::uint32_t row = rows.first + threadIdx.x;
+    return row < rows.last ? stream.row_sum(partials, 0, row) : 0.0f;
+}
+
+__global__ void __launch_bounds__(kThreads, 1)
+    decode_experts_down_kernel(const __grid_constant__ Down args) {
+    __shared__ std::int32_t ids[kExpertsUsedMax];
+    allow_next_kernel();
+    const Experts& experts = args.experts;
+    const std::uint32_t n_slots = experts.router.n_experts_used;
+    const RowRange rows = share_of_rows(experts.hidden, gridDim.x, blockIdx.x);
+    unsigned char* shared = dynamic_shared();
+    on_format(experts.shared_down_type, [&](auto format) {
+        prefetch_rows<decltype(format)>(experts.shared_down.first, experts.ff_dim, rows.first,
+                                        rows.last);
+    });
+    if (args.memory.tables_bytes < args.memory.size_bytes)
+        fill_iq2_tables(*reinterpret_cast<Iq2Tables*>(shared + args.memory.tables_bytes));
+    wait_for_previous_kernel();
+    if (threadIdx.x < n_slots) ids[threadIdx.x] = experts.expert_ids[threadIdx.x];
+    __syncthreads();
+    on_format(experts.down_type, [&](auto format) {
+        for (std::uint32_t slot = 0; slot < n_slots; ++slot)
+            prefetch_rows<decltype(format)>(experts.down.of(static_cast<std::uint64_t>(ids[slot])),
+                                            experts.ff_dim, rows.first, rows.last);
+    });
+    on_format(experts.shared_down_type, [&](auto format) {
+        put_row<decltype(format)>(
+            shared + args.memory.shared_row_bytes,
+            {experts.mid + std::uint64_t{n_slots} * experts.ff_dim, nullptr, 1.0f}, experts.ff_dim,
+            threadIdx.x / kWarp, kWarps);
+    });
+    float sum = 0.0f;
+    on_format(experts.down_type,
+              [&](auto format) { sum = routed_down<decltype(format)>(args, rows, ids); });
+    on_format(experts.shared_down_type,
+              [&](auto format) { sum += shared_down<decltype(format)>(args, rows); });
+    if (rows.first + threadIdx.x < rows.last) experts.output[rows.first + threadIdx.x] = sum;
+}
+
+}  // namespace
+
+void decode_experts_down(const DecodeExpertsParams& params, const Launch& launch) {
+    check_shapes(params);
+    const std::uint32_t bands = (params.hidden + 3) / 4;
+    const std::uint32_t n_blocks = std::min(
+        bands, std::max(launch.n_multiprocessors, (params.hidden + kRowsMax - 1) / kRowsMax));
+    const Down args{experts_of(params, launch),
+                    down_memory(params, (bands + n_blocks - 1) / n_blocks * 4)};
+    launch_kernel(decode_experts_down_kernel,
+                  {.grid = {n_blocks, 1, 1},
+                   .block = {kThreads, 1, 1},
+                   .shared_bytes = args.memory.size_bytes},
+                  launch, args);
+}
+
+}  // namespace plimsoll::kernels::cuda

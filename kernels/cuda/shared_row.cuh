@@ -1,0 +1,145 @@
+#pragma once
+
+// Activation rows on their way into shared memory, as dot_q16.cuh reads them.
+
+#include "kernels/cuda/dot_q16.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace plimsoll::kernels::cuda {
+
+/// Byte offsets inside a row's shared memory.
+struct SharedRowLayout {
+    std::uint32_t low_bytes;
+    std::uint32_t scale_bytes;
+    std::uint32_t sum_bytes;
+    std::uint32_t size_bytes;  // a multiple of 16
+};
+template <class Format>
+__host__ __device__ constexpr SharedRowLayout shared_row_layout(std::uint32_t n) {
+    if constexpr (Format::kScaleElements == 0) {
+        return {0, 0, 0, n * 4};
+    } else {
+        const std::uint32_t scales = n / Format::kScaleElements * 4;
+        const std::uint32_t sums = Format::kMins ? n / 16 * 4 : 0;
+        return {n, 2 * n, 2 * n + scales, (2 * n + scales + sums + 15) / 16 * 16};
+    }
+}
+
+template <class Format>
+__device__ __forceinline__ SharedRow shared_row(const unsigned char* shared, std::uint32_t n,
+                                                const Iq2Tables* iq2) {
+    const SharedRowLayout layout = shared_row_layout<Format>(n);
+    SharedRow row{};
+    row.high = reinterpret_cast<const uint4*>(shared);
+    row.low = reinterpret_cast<const uint4*>(shared + layout.low_bytes);
+    row.scale = reinterpret_cast<const float*>(shared + layout.scale_bytes);
+    row.sum = reinterpret_cast<const std::int32_t*>(shared + layout.sum_bytes);
+    row.values = reinterpret_cast<const float4*>(shared);
+    row.iq2 = iq2;
+    row.n_pieces = n / Format::kPiece;
+    return row;
+}
+
+/// The input of a row: x, or x * factor * norm_weight.
+struct RowInput {
+    const float* x;
+    const float* norm_weight;  // or null
+    float factor;
+
+    __device__ float4 at(std::uint32_t e) const {
+        float4 v = *reinterpret_cast<const float4*>(x + e);
+        if (norm_weight == nullptr) return v;
+        const float4 w = *reinterpret_cast<const float4*>(norm_weight + e);
+        v.x = v.x * factor * w.x, v.y = v.y * factor * w.y;
+        v.z = v.z * factor * w.z, v.w = v.w * factor * w.w;
+        return v;
+    }
+};
+
+/// Added to |x| < 2^22 this leaves the nearest integer, ties to even, in the low bits of the sum.
+inline constexpr float kRoundingBias = 12582912.0f;
+inline constexpr std::uint32_t kRoundingBits = 0x4b400000u;
+
+/// Quantises eight values of each lane (zeros where the row has ended). The factor is a reciprocal,
+/// multiplied and rounded at once: a value may differ by one step of 32,767 from that of
+/// quantize_activations. A scale that is not a normal number stands for a block of zeros.
+template <class Format>
+__device__ void put_eight(unsigned char* shared, const SharedRowLayout& layout, std::uint32_t n,
+                          std::uint32_t e, const float (&v)[8]) {
+    float largest = 0.0f;
+#pragma unroll
+    for (std::uint32_t i = 0; i < 8; ++i) largest = fmaxf(largest, fabsf(v[i]));
+#pragma unroll
+    for (std::uint32_t lanes = 1; lanes < Format::kScaleElements / 8; lanes *= 2)
+        largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, static_cast<int>(lanes)));
+    const float d = largest / 32767.0f;
+    const float inverse = d >= 1.17549435e-38f ? 1.0f / d : 0.0f;
+    std::uint32_t bits[8];
+#pragma unroll
+    for (std::uint32_t i = 0; i < 8; ++i)
+        bits[i] = __float_as_uint(fmaf(v[i], inverse, kRoundingBias));
+    std::int32_t sum = 0;
+    if constexpr (Format::kMins) {
+#pragma unroll
+        for (std::uint32_t i = 0; i < 8; ++i)
+            sum += static_cast<std::int32_t>(bits[i] - kRoundingBits);
+        sum += __shfl_xor_sync(kAllLanes, sum, 1);
+    }
+    if (e >= n) return;
+    // Bytes 0 and 1 of the sum are those of the 16-bit value: the bias ends in 16 zero bits.
+    uint2 low, high;
+    low.x = __byte_perm(__byte_perm(bits[0], bits[1], 0x0040),
+                        __byte_perm(bits[2], bits[3], 0x0040), 0x5410);
+    low.y = __byte_perm(__byte_perm(bits[4], bits[5], 0x0040),
+                        __byte_perm(bits[6], bits[7], 0x0040), 0x5410);
+    high.x = __byte_perm(__byte_perm(bits[0], bits[1], 0x0051),
+                         __byte_perm(bits[2], bits[3], 0x0051), 0x5410);
+    high.y = __byte_perm(__byte_perm(bits[4], bits[5], 0x0051),
+                         __byte_perm(bits[6], bits[7], 0x0051), 0x5410);
+    const Place place = Format::place(e / 16 * 16);
+    const std::uint32_t slot = place.part * (n / Format::kPiece) + place.piece;
+    *reinterpret_cast<uint2*>(shared + 16 * slot + e % 16) = high;
+    *reinterpret_cast<uint2*>(shared + layout.low_bytes + 16 * slot + e % 16) = low;
+    if (e % Format::kScaleElements == 0)
+        reinterpret_cast<float*>(shared + layout.scale_bytes)[e / Format::kScaleElements] = d;
+    if constexpr (Format::kMins)
+        if (e % 16 == 0) reinterpret_cast<std::int32_t*>(shared + layout.sum_bytes)[slot] = sum;
+}
+
+/// Puts a row of n activations into shared memory, by warp `warp` of `n_warps` that share the work.
+/// The caller's block meets afterwards.
+template <class Format>
+__device__ void put_row(unsigned char* shared, const RowInput& input, std::uint32_t n,
+                        std::uint32_t warp, std::uint32_t n_warps) {
+    const std::uint32_t lane = threadIdx.x % kWarp;
+    if constexpr (Format::kScaleElements == 0) {
+        for (std::uint32_t e = 4 * (warp * kWarp + lane); e < n; e += 4 * n_warps * kWarp) {
+            const Place place = Format::place(e);
+            reinterpret_cast<float4*>(shared)[place.part * (n / Format::kPiece) + place.piece] =
+                input.at(e);
+        }
+    } else {
+        const SharedRowLayout layout = shared_row_layout<Format>(n);
+        for (std::uint32_t first = 256 * warp; first < n; first += 256 * n_warps) {
+            const std::uint32_t e = first + 8 * lane;
+            float v[8] = {};
+            if (e < n) {
+                const float4 a = input.at(e), b = input.at(e + 4);
+                v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+                v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+            }
+            put_eight<Format>(shared, layout, n, e, v);
+        }
+    }
+}
+
+/// 1 / sqrt(mean(x^2) + epsilon) by the whole block; `partials` [blockDim.x / 32] in shared memory.
+__device__ inline float row_inverse_rms(const float* x, std::uint32_t n, float epsilon,
+                                        float* partials) {
+    float squares = 0.0f;
+    for (std::uint32_t e = 4 * threadIdx.x; e < n; e += 4 * blockDim.x)
+        squares += squares_of(*reinterpret_cast<const float4*>(x + e));
+    return inverse_rms(block_total(squares, partials), n, epsilon);
+}
+
+}  // namespace plimsoll::kernels::cuda
