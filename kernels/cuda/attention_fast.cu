@@ -56,6 +56,7 @@ void attention_fast(const AttentionFastParams& params, const Launch& launch) {
     args.n_heads = shape.n_heads;
     args.rms_epsilon = params.rms_epsilon;
     args.logit_scale = kLog2E / std::sqrt(static_cast<float>(shape.head_dim));
+    args.head_dim_inverse = 1.0f / static_cast<float>(shape.head_dim);
     const FastRow& row = choose_row(shape.head_dim);
     launch_kernel(row.kernel,
                   Shape{dim3(shape.n_tokens, (shape.n_heads + row.heads - 1) / row.heads),

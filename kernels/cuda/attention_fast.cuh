@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_fast_config.cuh"
 
 // Attention of a chunk on tensor cores: a block takes one token and up to 64 of its heads, which
 // share every row, so that a row is decoded once for all of them.
@@ -15,114 +15,6 @@
 // values, into a second buffer where shared memory has room for it.
 
 namespace plimsoll::kernels::cuda {
-
-inline constexpr std::uint32_t kFastThreads = 256;
-
-struct FastArgs {
-    AttentionRows rows;
-    const __half* q;     // [T, n_heads, head_dim], not normed
-    const float* sinks;  // [n_heads]
-    __half* output;      // [T, n_heads, head_dim]
-    RopeAngles angles;
-    const StepState* state;
-    std::uint32_t n_tokens;
-    std::uint32_t n_heads;
-    float rms_epsilon;
-    float logit_scale;  // log2(e) / sqrt(head_dim): softmax runs on powers of two
-};
-
-template <int kHeadDimBound, int kHeadTilesOfWarp, int kRowsOfTile, int kBuffersOfTile>
-struct FastConfig {
-    static constexpr int kHeadDim = kHeadDimBound;
-    static constexpr int kHeadTiles = kHeadTilesOfWarp;  // of 16 heads, a warp's
-    static constexpr int kRows = kRowsOfTile;
-    static constexpr int kBuffers = kBuffersOfTile;
-    static constexpr int kHeads = 2 * 16 * kHeadTiles;
-    static constexpr int kSlices = 2 * kHeadTiles;     // of 8 heads, of a head group
-    static constexpr int kRowTiles = kRows / 2 / 8;    // a warp's, of its row group
-    static constexpr int kColumns = kHeadDim / 4;      // a warp's, of the output
-    static constexpr int kColumnTiles = kColumns / 8;  // a warp's
-    static constexpr std::uint32_t kRowHalves = kTileRowHalves<kHeadDim>;
-    static constexpr std::uint32_t kWeightHalves = kRows + 8;
-    using Decoder = TileDecoder<kHeadDim, kRows, static_cast<int>(kFastThreads)>;
-
-    struct Shared {
-        alignas(16) __half q[kHeads * kRowHalves];  // and the output at the end
-        alignas(16) __half tile[kBuffers][kRows * kRowHalves];
-        /// Logits that three warps of a head group send to the one that owns a slice; then that
-        /// slice's weights, [8, kWeightHalves] float16, at its start.
-        alignas(16) float2 inbox[2 * kSlices][3][kRowTiles][kWarp];
-        RowPlace places[kRows];
-        float2 rotation[kRopeDimMax / 2];
-        float rescale[kHeads];
-    };
-    static_assert(8 * kWeightHalves * sizeof(__half) <= 3 * kRowTiles * kWarp * sizeof(float2));
-};
-
-/// A warp's part of the work.
-struct FastWarp {
-    std::uint32_t head_group;
-    std::uint32_t member;  // of the head group's four: row group and half, slice, column group
-    std::uint32_t row;     // of a fragment: lane / 4
-    std::uint32_t column;  // of a fragment: 2 * (lane % 4)
-
-    static __device__ __forceinline__ FastWarp own() {
-        const std::uint32_t warp = threadIdx.x / kWarp;
-        const std::uint32_t lane = threadIdx.x % kWarp;
-        return {warp / 4, warp % 4, lane / 4, lane % 4 * 2};
-    }
-    __device__ __forceinline__ std::uint32_t row_group() const { return member / 2; }
-    __device__ __forceinline__ std::uint32_t half() const { return member % 2; }
-};
-
-/// Queries of the block's heads: normed, rotated and scaled, float16; zeros for heads that are not.
-template <class Config>
-__device__ __forceinline__ void load_queries(typename Config::Shared& shared, const FastArgs& args,
-                                             std::uint32_t token, std::uint32_t head_first) {
-    constexpr int kParts = Config::kHeadDim > 256 ? 2 : 1;  // of 8 halves a lane
-    const std::uint32_t lane = threadIdx.x % kWarp;
-    const std::uint32_t head_dim = args.rows.head_dim;
-    const std::uint32_t rope_first = head_dim - 2 * args.angles.n_pairs;
-#pragma unroll 4
-    for (std::uint32_t head = threadIdx.x / kWarp; head < Config::kHeads;
-         head += kFastThreads / kWarp) {
-        const bool present = head_first + head < args.n_heads;
-        const __half* q =
-            args.q + (std::uint64_t{token} * args.n_heads + head_first + head) * head_dim;
-        float2 v[kParts][4];
-        float squares = 0.0f;
-#pragma unroll
-        for (int part = 0; part < kParts; ++part) {
-            const std::uint32_t first = (lane + part * kWarp) * 8;
-            uint4 raw = make_uint4(0, 0, 0, 0);
-            if (present && first < head_dim) raw = *reinterpret_cast<const uint4*>(q + first);
-            const std::uint32_t bits[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                v[part][i] = __half22float2(half_pair(bits[i]));
-                squares += v[part][i].x * v[part][i].x + v[part][i].y * v[part][i].y;
-            }
-        }
-        const float mean = warp_sum(squares) / static_cast<float>(head_dim);
-        const float scale = args.logit_scale / sqrtf(mean + args.rms_epsilon);
-#pragma unroll
-        for (int part = 0; part < kParts; ++part) {
-            const std::uint32_t first = (lane + part * kWarp) * 8;
-            std::uint32_t bits[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const std::uint32_t element = first + 2 * i;
-                float2 x = make_float2(v[part][i].x * scale, v[part][i].y * scale);
-                if (element >= rope_first && element < head_dim)
-                    x = rotate(x, shared.rotation[(element - rope_first) / 2]);
-                bits[i] = half_bits(x.x, x.y);
-            }
-            if (first < Config::kHeadDim)
-                *reinterpret_cast<uint4*>(shared.q + head * Config::kRowHalves + first) =
-                    make_uint4(bits[0], bits[1], bits[2], bits[3]);
-        }
-    }
-}
 
 /// This warp's share of the logits: its head group's heads against its row group, over its half of
 /// head_dim.
@@ -359,15 +251,22 @@ __device__ __forceinline__ void place_rows(typename Config::Shared& shared, cons
         shared.places[threadIdx.x] = listed_row(args.rows, list, first + threadIdx.x, compressed);
 }
 
+/// A tile at once, where no products can lie between: loads of four units together.
 template <class Config>
 __device__ __forceinline__ void decode_tile(typename Config::Shared& shared, __half* tile,
                                             const UnitShape& unit_shape) {
     using Decoder = typename Config::Decoder;
-#pragma unroll 4
-    for (std::uint32_t step = 0; step < Decoder::kSteps; ++step) {
-        RawUnit raw;
-        Decoder::load(raw, shared.places, unit_shape, step);
-        Decoder::store(tile, raw, shared.places, unit_shape, step);
+    constexpr std::uint32_t kTogether = Decoder::kSteps < 4 ? Decoder::kSteps : 4;
+    static_assert(Decoder::kSteps % kTogether == 0);
+#pragma unroll
+    for (std::uint32_t step = 0; step < Decoder::kSteps; step += kTogether) {
+        RawUnit raw[kTogether];
+#pragma unroll
+        for (std::uint32_t i = 0; i < kTogether; ++i)
+            Decoder::load(raw[i], shared.places, unit_shape, step + i);
+#pragma unroll
+        for (std::uint32_t i = 0; i < kTogether; ++i)
+            Decoder::store(tile, raw[i], shared.places, unit_shape, step + i);
     }
 }
 
@@ -380,6 +279,8 @@ __global__ void __launch_bounds__(kFastThreads, 1) attention_fast_kernel(const F
     // The last tokens see most rows: they go first, so that the grid ends evenly.
     const std::uint32_t token = args.n_tokens - 1 - blockIdx.x;
     const std::uint32_t head_first = blockIdx.y * Config::kHeads;
+    RawQueries<Config> queries;
+    fetch_queries(queries, args, token, head_first);
     const std::uint64_t first_position = args.state->position;
     const TokenRows list = token_rows(args.rows, first_position, token, first_position);
     const UnitShape shape = unit_shape(args.rows);
@@ -390,7 +291,7 @@ __global__ void __launch_bounds__(kFastThreads, 1) attention_fast_kernel(const F
     std::uint32_t next_index = compressed_index(list, Config::kRows + threadIdx.x);
     __syncthreads();
     decode_tile<Config>(shared, shared.tile[0], shape);
-    load_queries<Config>(shared, args, token, head_first);
+    finish_queries<Config>(shared, queries, args);
 
     const std::uint32_t head =
         head_first + warp.head_group * (Config::kHeads / 2) + 8 * warp.member + warp.row;

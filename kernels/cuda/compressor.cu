@@ -16,6 +16,7 @@ CompressorArgs compressor_args(const CompressorParams& params) {
     PLIMSOLL_KERNEL_CHECK(for_attention != (params.indexer_rows.base != nullptr),
                           "one region to write to");
     PLIMSOLL_KERNEL_CHECK(params.dim <= kHeadDimMax, "row is wider than supported");
+    PLIMSOLL_KERNEL_CHECK(params.dim % 2 == 0, "rotated pairs are neighbours");
     PLIMSOLL_KERNEL_CHECK(params.ratio > 0, "a window has tokens");
     PLIMSOLL_KERNEL_CHECK(params.ratio <= kCompressorRatioMax, "window is longer than supported");
     PLIMSOLL_KERNEL_CHECK(params.rope.rope_dim <= params.dim, "rope dims are part of the row");
@@ -49,15 +50,17 @@ namespace {
 constexpr std::uint32_t kStateThreads = 256;
 
 /// Block i makes the row of the i-th window that the chunk touches, where the chunk finishes it.
-__global__ void __launch_bounds__(kCompressorThreads)
+__global__ void __launch_bounds__(kCompressorThreads, 1)
     rows_kernel(const CompressorArgs args, const StepState* state) {
     __shared__ RowScratch scratch;
     wait_for_previous_kernel();
     allow_next_kernel();
-    const std::uint64_t first_position = state->position;
-    const std::uint64_t window = first_position / args.ratio + blockIdx.x;
-    if ((window + 1) * args.ratio > first_position + args.n_tokens) return;
-    emit_row(args, scratch, first_position, window);
+    const ChunkSpan span = chunk_span(args, state->position);
+    const std::uint64_t window = span.first_window + blockIdx.x;
+    if (window >= span.end_window) return;
+    const float norm_weight = threadIdx.x < args.dim ? args.norm_weight[threadIdx.x] : 0.0f;
+    with_ape(args,
+             [&](const auto* ape) { emit_row(args, ape, scratch, span, window, norm_weight); });
 }
 
 /// Grid: columns, then tokens of a window.
@@ -66,7 +69,9 @@ __global__ void __launch_bounds__(kStateThreads)
     wait_for_previous_kernel();
     allow_next_kernel();
     const std::uint32_t column = blockIdx.x * kStateThreads + threadIdx.x;
-    if (column < args.width) update_state(args, state->position, blockIdx.y, column);
+    if (column >= args.width) return;
+    const ChunkSpan span = chunk_span(args, state->position);
+    with_ape(args, [&](const auto* ape) { update_state(args, ape, span, blockIdx.y, column); });
 }
 
 /// Values 0 and scores -1e30 over [2, n].

@@ -1,11 +1,11 @@
 #include <cmath>
 
-#include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/decode.hpp"
+#include "kernels/cuda/decode_attention.cuh"
 
 // Attention of one token. A block takes 16 heads and a split of the rows, in tiles of 32: at 64
 // heads and 640 rows that is 4 x 20 blocks, each with 19 KB of packed rows and 32 KB of queries
-// from L2 to read, and 17 MFLOP of tensor-core work in all; what counts is the chain of latencies.
+// from L2 to read, and 84 MFLOP of tensor-core work in all; what counts is the chain of latencies.
 // Blocks of a head group then meet, and each combines a share of the group's outputs: 33 KB of
 // partial sums a block, where a single last block would read 655 KB alone.
 //
@@ -15,51 +15,7 @@
 namespace plimsoll::kernels::cuda {
 namespace {
 
-constexpr std::uint32_t kThreads = 256;
-constexpr std::uint32_t kWarps = kThreads / kWarp;
-constexpr std::uint32_t kHeads = 16;
-constexpr std::uint32_t kRows = 32;
-/// Lanes of a warp, which weigh one split each; 4 x 32 blocks nearly fill 132 multiprocessors.
-constexpr std::uint32_t kSplitsMax = 32;
-constexpr std::uint32_t kLogitStride = kRows + 8;   // float32: 8 rows fall into different banks
-constexpr std::uint32_t kWeightHalves = kRows + 8;  // float16
-
-__host__ __device__ constexpr std::uint32_t ceil_div(std::uint32_t value, std::uint32_t divisor) {
-    return (value + divisor - 1) / divisor;
-}
-
-constexpr std::uint32_t split_count(std::uint32_t rows_max) {
-    const std::uint32_t tiles = ceil_div(rows_max, kRows);
-    return tiles < 1 ? 1 : (tiles < kSplitsMax ? tiles : kSplitsMax);
-}
-
-struct DecodeArgs {
-    AttentionRows rows;
-    const float* q;      // [n_heads, head_dim], not normed
-    const float* sinks;  // [n_heads]
-    float* output;       // [n_heads, head_dim]
-    float2* stats;       // [n_splits, padded heads]: largest logit and sum of weights
-    float* sums;         // [n_splits, padded heads, head_dim]
-    RopeAngles angles;
-    StepState* state;
-    std::uint32_t n_heads;
-    std::uint32_t n_splits;
-    float rms_epsilon;
-    float logit_scale;  // log2(e) / sqrt(head_dim): softmax runs on powers of two
-};
-
-template <int kHeadDim>
-struct DecodeShared {
-    static constexpr std::uint32_t kRowHalves = kTileRowHalves<kHeadDim>;
-    alignas(16) __half q[kHeads * kRowHalves];
-    alignas(16) __half tile[kRows * kRowHalves];
-    alignas(16) __half weights[kHeads * kWeightHalves];
-    float logits[kWarps][kHeads * kLogitStride];  // each warp's share of head_dim
-    float rescale[kHeads];
-    RowPlace places[2][kRows];  // of this tile and the next
-    float2 rotation[kRopeDimMax / 2];
-    float split_weights[kHeads][kSplitsMax];
-};
+using namespace decode;
 
 /// A warp's two heads as loaded, before position and rotation are known.
 template <int kHeadDim>
@@ -103,8 +59,8 @@ __device__ __forceinline__ void finish_queries(DecodeShared<kHeadDim>& shared,
             const float4 v = raw.v[i][part];
             squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
         }
-        const float mean = warp_sum(squares) / static_cast<float>(head_dim);
-        const float scale = args.logit_scale / sqrtf(mean + args.rms_epsilon);
+        const float mean = warp_sum(squares) * args.head_dim_inverse;
+        const float scale = args.logit_scale * rsqrtf(mean + args.rms_epsilon);
         __half* q = shared.q + (threadIdx.x / kWarp * 2 + i) * shared.kRowHalves;
 #pragma unroll
         for (int part = 0; part < RawQueries<kHeadDim>::kParts; ++part) {
@@ -272,62 +228,6 @@ __device__ __forceinline__ void attend_split(DecodeShared<kHeadDim>& shared, con
     store_split<kHeadDim>(args, split, sums, softmax);
 }
 
-/// Each split's weight in each head of the block's group, and the sink: two heads a warp, a lane a
-/// split.
-template <int kHeadDim>
-__device__ __forceinline__ void weigh_splits(DecodeShared<kHeadDim>& shared, const DecodeArgs& args,
-                                             std::uint32_t n_used) {
-    const std::uint32_t lane = threadIdx.x % kWarp;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        const std::uint32_t in_group = threadIdx.x / kWarp * 2 + i;
-        const std::uint32_t head = blockIdx.y * kHeads + in_group;
-        const float sink = head < args.n_heads ? args.sinks[head] * kLog2E : 0.0f;
-        float2 split = make_float2(-INFINITY, 0.0f);
-        if (lane < n_used)
-            split = __ldcg(args.stats + std::uint64_t{lane} * gridDim.y * kHeads + head);
-        const float largest = fmaxf(sink, warp_max(split.x));
-        const float weight = exp2f(split.x - largest);
-        const float sum = warp_sum(weight * split.y) + exp2f(sink - largest);
-        shared.split_weights[in_group][lane] = weight / sum;
-    }
-}
-
-/// The block's share of its group's outputs.
-template <int kHeadDim>
-__device__ __forceinline__ void combine_splits(DecodeShared<kHeadDim>& shared,
-                                               const DecodeArgs& args, std::uint32_t n_used) {
-    weigh_splits(shared, args, n_used);
-    __syncthreads();
-    const std::uint32_t head_dim = args.rows.head_dim;
-    const std::uint32_t rope_first = head_dim - 2 * args.angles.n_pairs;
-    const std::uint32_t parts = head_dim / 4;
-    const std::uint64_t split_stride = std::uint64_t{gridDim.y} * kHeads * head_dim;
-    const std::uint32_t share = ceil_div(kHeads * parts, gridDim.x);
-    const std::uint32_t end = min((blockIdx.x + 1) * share, kHeads * parts);
-    for (std::uint32_t i = blockIdx.x * share + threadIdx.x; i < end; i += kThreads) {
-        const std::uint32_t in_group = i / parts;
-        const std::uint32_t head = blockIdx.y * kHeads + in_group;
-        if (head >= args.n_heads) break;
-        const std::uint32_t column = i % parts * 4;
-        const float* from = args.sums + std::uint64_t{head} * head_dim + column;
-        float2 low = make_float2(0.0f, 0.0f), high = make_float2(0.0f, 0.0f);
-#pragma unroll 8
-        for (std::uint32_t split = 0; split < n_used; ++split) {
-            const float4 v = __ldcg(reinterpret_cast<const float4*>(from + split * split_stride));
-            const float weight = shared.split_weights[in_group][split];
-            low = make_float2(low.x + weight * v.x, low.y + weight * v.y);
-            high = make_float2(high.x + weight * v.z, high.y + weight * v.w);
-        }
-        if (column >= rope_first) {
-            low = rotate_back(low, shared.rotation[(column - rope_first) / 2]);
-            high = rotate_back(high, shared.rotation[(column - rope_first) / 2 + 1]);
-        }
-        *reinterpret_cast<float4*>(args.output + std::uint64_t{head} * head_dim + column) =
-            make_float4(low.x, low.y, high.x, high.y);
-    }
-}
-
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 1) decode_attention_kernel(const DecodeArgs args) {
     auto& shared = *reinterpret_cast<DecodeShared<kHeadDim>*>(dynamic_shared());
@@ -395,6 +295,7 @@ void decode_attention(const DecodeAttentionParams& params, const Launch& launch)
     args.state = launch.state;
     args.rms_epsilon = params.rms_epsilon;
     args.logit_scale = kLog2E / std::sqrt(static_cast<float>(params.head_dim));
+    args.head_dim_inverse = 1.0f / static_cast<float>(params.head_dim);
     const std::uint32_t room = launch.n_multiprocessors / groups;
     Shape shape{dim3(args.n_splits < room ? args.n_splits : room, groups), dim3(kThreads)};
     shape.all_blocks_resident = true;

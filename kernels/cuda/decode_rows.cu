@@ -19,10 +19,11 @@ struct OwnRowArgs {
 };
 
 __device__ __forceinline__ void own_row(const OwnRowArgs& args, RowScratch& scratch,
-                                        std::uint64_t position) {
+                                        const StepState* state, float norm_weight) {
     const std::uint32_t head_dim = args.ring.head_dim;
-    for (std::uint32_t c = threadIdx.x; c < head_dim; c += blockDim.x) scratch.row[c] = args.kv[c];
-    norm_and_rotate(scratch, args.angles, args.norm_weight, position, head_dim, args.rms_epsilon);
+    const float value = threadIdx.x < head_dim ? args.kv[threadIdx.x] : 0.0f;
+    const std::uint64_t position = state->position;
+    norm_and_rotate(scratch, value, args.angles, norm_weight, position, head_dim, args.rms_epsilon);
     round_kv_row(scratch.row, head_dim, args.ring.rope_dim, args.ring.format, args.rounding);
     __syncthreads();
     store_kv_row(args.ring, position % args.ring.row_capacity, scratch.row);
@@ -31,40 +32,38 @@ __device__ __forceinline__ void own_row(const OwnRowArgs& args, RowScratch& scra
 /// Pooling reads the token from the products' outputs, not from the state, and a thread updates
 /// only columns that it alone has pooled: lanes A and B of column c are c and dim + c.
 __device__ __forceinline__ void compress_token(const CompressorArgs& args, RowScratch& scratch,
-                                               std::uint64_t position) {
-    if ((position + 1) % args.ratio == 0) emit_row(args, scratch, position, position / args.ratio);
-    const auto in_window = static_cast<std::uint32_t>(position % args.ratio);
-    const bool moves_all = args.ratio == kOverlapRatio && in_window + 1 == kOverlapRatio;
-    for (std::uint32_t c = threadIdx.x; c < args.dim; c += blockDim.x)
-        for (std::uint32_t column = c; column < args.width; column += args.dim) {
-            if (!moves_all) {
-                update_row(args, position, in_window, column);
-                continue;
-            }
-#pragma unroll
-            for (std::uint32_t i = 0; i < kOverlapRatio; ++i)
-                update_state(args, position, i, column);
-        }
+                                               const StepState* state, float norm_weight) {
+    const ChunkSpan span = chunk_span(args, state->position);
+    const bool is_finished = span.end_window > span.first_window;
+    const std::uint32_t in_window = is_finished ? args.ratio - 1 : span.end_in_window - 1;
+    with_ape(args, [&](const auto* ape) {
+        if (is_finished) emit_row(args, ape, scratch, span, span.first_window, norm_weight);
+        // A finished window moves as a whole; else only the token's own row changes.
+        const bool moves = is_finished && args.ratio == kOverlapRatio;
+        if (threadIdx.x >= args.dim) return;
+        for (std::uint32_t column = threadIdx.x; column < args.width; column += args.dim)
+            for (std::uint32_t i = moves ? 0 : in_window; i <= in_window; ++i)
+                update_state(args, ape, span, i, column);
+    });
 }
 
-__global__ void __launch_bounds__(kCompressorThreads)
+__global__ void __launch_bounds__(kCompressorThreads, 1)
     decode_rows_kernel(const OwnRowArgs own, const CompressorArgs rows,
                        const CompressorArgs index_rows, const StepState* state) {
     __shared__ RowScratch scratch;
-    // Weights may be fetched before the products' outputs are there.
     const CompressorArgs& compressor = blockIdx.x == 1 ? rows : index_rows;
-    const float* norm_weight = blockIdx.x == 0 ? own.norm_weight : compressor.norm_weight;
-    if (norm_weight != nullptr && threadIdx.x % 32 == 0 &&
-        threadIdx.x < (blockIdx.x == 0 ? own.ring.head_dim : compressor.dim))
-        prefetch_l2(norm_weight + threadIdx.x);
+    const bool is_own = blockIdx.x == 0;
+    const bool is_absent = !is_own && compressor.g_kv == nullptr;
+    // Weights may be fetched before the products' outputs are there.
+    const float* norm = is_own ? own.norm_weight : compressor.norm_weight;
+    const std::uint32_t dim = is_own ? own.ring.head_dim : compressor.dim;
+    const float norm_weight = !is_absent && threadIdx.x < dim ? norm[threadIdx.x] : 0.0f;
     wait_for_previous_kernel();
     allow_next_kernel();
-    const std::uint64_t position = state->position;
-    if (blockIdx.x == 0) {
-        own_row(own, scratch, position);
-    } else if (compressor.g_kv != nullptr) {
-        compress_token(compressor, scratch, position);
-    }
+    if (is_own)
+        own_row(own, scratch, state, norm_weight);
+    else if (!is_absent)
+        compress_token(compressor, scratch, state, norm_weight);
 }
 
 CompressorArgs one_token(CompressorParams params) {
@@ -76,6 +75,7 @@ CompressorArgs one_token(CompressorParams params) {
 
 void decode_rows(const DecodeRowsParams& params, const Launch& launch) {
     PLIMSOLL_KERNEL_CHECK(params.ring.head_dim <= kHeadDimMax, "row is wider than supported");
+    PLIMSOLL_KERNEL_CHECK(params.ring.head_dim % 2 == 0, "rotated pairs are neighbours");
     PLIMSOLL_KERNEL_CHECK(params.rope.rope_dim == params.ring.rope_dim,
                           "the ring's tail is what is rotated");
     const OwnRowArgs own{
