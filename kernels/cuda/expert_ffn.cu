@@ -7,13 +7,13 @@ namespace {
 /// warps side by side, so that each weight is decoded by one. Three blocks a multiprocessor.
 template <WeightType kType>
 using RoutedUpTile =
-    ProductTile<kType, ElementType::f16, kExpertTileRows, 128, 1, 4, true, 2, 4, 2>;
+    ProductTile<kType, ElementType::f16, kExpertTileRows, 128, 1, 4, true, 5, 4, 3>;
 template <WeightType kType>
 using RoutedDownTile =
-    ProductTile<kType, ElementType::f16, kExpertTileRows, 128, 1, 4, false, 2, 4, 2>;
+    ProductTile<kType, ElementType::f16, kExpertTileRows, 128, 1, 4, false, 5, 4, 3>;
 /// The shared expert's, as those of dense products.
 template <WeightType kType>
-using SharedUpTile = ProductTile<kType, ElementType::f16, 128, 128, 2, 2, true, 4, 3, 2>;
+using SharedUpTile = ProductTile<kType, ElementType::f16, 128, 128, 2, 2, true, 8, 3, 2>;
 
 using LaunchTiles = void (*)(const ExpertArguments& arguments, std::uint32_t n_tiles,
                              const Launch& launch);

@@ -86,10 +86,8 @@ __device__ inline TileSource down_source(const ExpertArguments& arguments, const
     return source;
 }
 
-/// silu(min(gate, clamp)) * clamp(up) * weight.
-__device__ __forceinline__ float swiglu(float gate, float up, float clamp, float weight) {
-    const float bounded = fminf(gate, clamp);
-    return bounded / (1.0f + expf(-bounded)) * fminf(fmaxf(up, -clamp), clamp) * weight;
+__device__ __forceinline__ float clamped(float x, float clamp) {
+    return fminf(fmaxf(x, -clamp), clamp);
 }
 
 /// Block (x, y): column tile x of the expert tile y, so that blocks that run together share inputs
@@ -111,30 +109,23 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerMultiprocessor
         sums);
     allow_next_kernel();
 
-    const TilePlace<Tile> place;
     constexpr std::uint32_t kHalf = Tile::kAcross / 2;
-    auto* mid = static_cast<__half*>(arguments.mid);
+    auto* mid = static_cast<__half*>(arguments.mid) + std::uint64_t{tile.first} * arguments.ff_dim;
+    for_each_pair<Tile, kHalf>([&](std::uint32_t row, std::uint32_t column, std::uint32_t f,
+                                   std::uint32_t n, std::uint32_t i) {
+        const std::uint32_t at = source.row_first + column;
+        if (row >= tile.n_rows || at >= arguments.ff_dim) return;
+        const float weight = tile.weight(arguments, row);
+        float inner[2];
 #pragma unroll
-    for (std::uint32_t m = 0; m < Tile::kDown; ++m)
-#pragma unroll
-        for (std::uint32_t h = 0; h < 2; ++h) {
-            const std::uint32_t row = place.token_first + 16 * m + 8 * h + place.g;
-            if (row >= tile.n_rows) continue;
-            const float weight = tile.weight(arguments, row);
-            __half* to = mid + std::uint64_t{tile.first + row} * arguments.ff_dim;
-#pragma unroll
-            for (std::uint32_t f = 0; f < kHalf; ++f) {
-                const std::uint32_t column = source.row_first + place.column(f) + 2 * place.c;
-                if (column >= arguments.ff_dim) continue;
-                float inner[2];
-#pragma unroll
-                for (std::uint32_t i = 0; i < 2; ++i)
-                    inner[i] = swiglu(sums[m][f][2 * h + i], sums[m][f + kHalf][2 * h + i],
-                                      arguments.clamp, weight);
-                *reinterpret_cast<__half2*>(to + column) =
-                    __floats2half2_rn(saturate_f16(inner[0]), saturate_f16(inner[1]));
-            }
+        for (std::uint32_t j = 0; j < 2; ++j) {
+            const float gate = fminf(sums[f][n][i + j], arguments.clamp);
+            const float up = sums[f + kHalf][n][i + j];
+            inner[j] = __fdividef(gate, 1.0f + __expf(-gate)) * clamped(up, arguments.clamp);
         }
+        *reinterpret_cast<__half2*>(mid + std::uint64_t{row} * arguments.ff_dim + at) =
+            __floats2half2_rn(saturate_f16(inner[0] * weight), saturate_f16(inner[1] * weight));
+    });
 }
 
 template <class Tile>
@@ -150,23 +141,14 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerMultiprocessor
         [&](std::uint32_t row) { return static_cast<std::int32_t>(tile.first + row); }, sums);
     allow_next_kernel();
 
-    const TilePlace<Tile> place;
-#pragma unroll
-    for (std::uint32_t m = 0; m < Tile::kDown; ++m)
-#pragma unroll
-        for (std::uint32_t h = 0; h < 2; ++h) {
-            const std::uint32_t row = place.token_first + 16 * m + 8 * h + place.g;
-            if (row >= tile.n_rows) continue;
-            float* to =
-                arguments.rows + std::uint64_t{tile.assignment(arguments, row)} * arguments.hidden;
-#pragma unroll
-            for (std::uint32_t f = 0; f < Tile::kAcross; ++f) {
-                const std::uint32_t column = source.row_first + place.column(f) + 2 * place.c;
-                if (column < arguments.hidden)
-                    *reinterpret_cast<float2*>(to + column) =
-                        make_float2(sums[m][f][2 * h], sums[m][f][2 * h + 1]);
-            }
-        }
+    for_each_pair<Tile, Tile::kAcross>([&](std::uint32_t row, std::uint32_t column, std::uint32_t f,
+                                           std::uint32_t n, std::uint32_t i) {
+        const std::uint32_t at = source.row_first + column;
+        if (row >= tile.n_rows || at >= arguments.hidden) return;
+        float* to =
+            arguments.rows + std::uint64_t{tile.assignment(arguments, row)} * arguments.hidden;
+        *reinterpret_cast<float2*>(to + at) = make_float2(sums[f][n][i], sums[f][n][i + 1]);
+    });
 }
 
 template <class Tile>
@@ -196,8 +178,10 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
 #pragma unroll
         for (std::uint32_t n = 0; n < kHalf; ++n) {
             const std::uint32_t column = source.row_first + place.across * kHalf + n;
-            if (column < arguments.ff_dim)
-                to[column] = swiglu(sums[m][n], sums[m][n + kHalf], arguments.clamp, weight);
+            if (column >= arguments.ff_dim) continue;
+            const float gate = fminf(sums[m][n], arguments.clamp);
+            const float up = clamped(sums[m][n + kHalf], arguments.clamp);
+            to[column] = gate / (1.0f + expf(-gate)) * up * weight;
         }
     }
 }

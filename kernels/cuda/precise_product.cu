@@ -27,17 +27,18 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
     allow_next_kernel();
 
     const PrecisePlace<Tile> place;
+    with_output_kind(arguments.output, [&]<ElementType kType, bool kAccumulate>() {
 #pragma unroll
-    for (std::uint32_t m = 0; m < Tile::kDown; ++m) {
-        if (place.row(m) >= n_rows) continue;
+        for (std::uint32_t m = 0; m < Tile::kDown; ++m)
 #pragma unroll
-        for (std::uint32_t n = 0; n < Tile::kAcross; n += 2) {
-            const std::uint32_t column = row_first + place.across * Tile::kAcross + n;
-            if (column < source.row_end)
-                store_pair(arguments.output, token_first + place.row(m), column,
-                           column + 1 < source.row_end, sums[m][n], sums[m][n + 1]);
-        }
-    }
+            for (std::uint32_t n = 0; n < Tile::kAcross; n += 2) {
+                const std::uint32_t column = row_first + place.across * Tile::kAcross + n;
+                if (place.row(m) < n_rows && column < source.row_end)
+                    store_pair<kType, kAccumulate>(arguments.output, token_first + place.row(m),
+                                                   column, column + 1 < source.row_end, sums[m][n],
+                                                   sums[m][n + 1]);
+            }
+    });
 }
 
 using LaunchTile = void (*)(const ProductArguments& arguments, std::uint32_t n_groups,

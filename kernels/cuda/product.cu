@@ -20,17 +20,17 @@ void launch_tile(const ProductArguments& arguments, std::uint32_t n_groups, cons
 /// sums a thread, two blocks a multiprocessor; shared memory stays below the 99 KB of small chips.
 template <WeightType kType>
 using LargeTile = ProductTile<
-    kType, ElementType::f16, 128, 128, 2, 2, false, 4,
+    kType, ElementType::f16, 128, 128, 2, 2, false, 8,
     kType == WeightType::q8_0 || kType == WeightType::q2_k || kType == WeightType::iq2_xxs ? 4 : 3,
     2>;
 template <WeightType kType>
-using MediumTile = ProductTile<kType, ElementType::f16, 64, 128, 1, 4, false, 4, 3, 2>;
+using MediumTile = ProductTile<kType, ElementType::f16, 64, 128, 1, 4, false, 8, 3, 2>;
 template <WeightType kType>
-using SmallTile = ProductTile<kType, ElementType::f16, 32, 128, 1, 4, false, 1, 4, 2>;
+using SmallTile = ProductTile<kType, ElementType::f16, 32, 128, 1, 4, false, 2, 4, 2>;
 /// float32 inputs take two instructions a weight; warps of 32 x 64 split each of them twice.
-using SplitTile = ProductTile<WeightType::f16, ElementType::f32, 64, 128, 2, 2, false, 2, 2, 2>;
+using SplitTile = ProductTile<WeightType::f16, ElementType::f32, 64, 128, 2, 2, false, 4, 2, 2>;
 using SmallSplitTile =
-    ProductTile<WeightType::f16, ElementType::f32, 32, 128, 1, 4, false, 1, 3, 2>;
+    ProductTile<WeightType::f16, ElementType::f32, 32, 128, 1, 4, false, 4, 3, 2>;
 
 struct TileRow {
     WeightType type;

@@ -28,31 +28,43 @@ struct ProductOutput {
 };
 
 /// Two neighbouring results of a row, or the first alone.
+template <ElementType kType, bool kAccumulate>
 __device__ __forceinline__ void store_pair(const ProductOutput& output, std::uint64_t row,
                                            std::uint32_t column, bool both, float first,
                                            float second) {
     const std::uint64_t at = row * output.stride + column;
-    const bool aligned = output.stride % 2 == 0;
-    if (output.type == ElementType::f16) {
+    const bool together = both && output.stride % 2 == 0;
+    if constexpr (kType == ElementType::f16) {
         auto* to = static_cast<__half*>(output.data) + at;
         const __half2 pair = __floats2half2_rn(saturate_f16(first), saturate_f16(second));
-        if (both && aligned) {
+        if (together) {
             *reinterpret_cast<__half2*>(to) = pair;
         } else {
             to[0] = __low2half(pair);
             if (both) to[1] = __high2half(pair);
         }
-        return;
-    }
-    auto* to = static_cast<float*>(output.data) + at;
-    if (both && aligned) {
-        auto* pair = reinterpret_cast<float2*>(to);
-        const float2 before = output.accumulate ? *pair : make_float2(0.0f, 0.0f);
-        *pair = make_float2(before.x + first, before.y + second);
     } else {
-        to[0] = (output.accumulate ? to[0] : 0.0f) + first;
-        if (both) to[1] = (output.accumulate ? to[1] : 0.0f) + second;
+        auto* to = static_cast<float*>(output.data) + at;
+        if (together) {
+            auto* pair = reinterpret_cast<float2*>(to);
+            const float2 before = kAccumulate ? *pair : make_float2(0.0f, 0.0f);
+            *pair = make_float2(before.x + first, before.y + second);
+        } else {
+            to[0] = (kAccumulate ? to[0] : 0.0f) + first;
+            if (both) to[1] = (kAccumulate ? to[1] : 0.0f) + second;
+        }
     }
+}
+/// store_all.operator()<type, accumulate>(), the branch taken once for all stores of a thread.
+template <class StoreAll>
+__device__ __forceinline__ void with_output_kind(const ProductOutput& output,
+                                                 const StoreAll& store_all) {
+    if (output.type == ElementType::f16)
+        store_all.template operator()<ElementType::f16, false>();
+    else if (output.accumulate)
+        store_all.template operator()<ElementType::f32, true>();
+    else
+        store_all.template operator()<ElementType::f32, false>();
 }
 
 /// A product of all tokens of a chunk, by kernels of any tile.

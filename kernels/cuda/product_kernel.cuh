@@ -30,22 +30,16 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerMultiprocessor
         [&](std::uint32_t row) { return static_cast<std::int32_t>(token_first + row); }, sums);
     allow_next_kernel();
 
-    const TilePlace<Tile> place;
-#pragma unroll
-    for (std::uint32_t m = 0; m < Tile::kDown; ++m)
-#pragma unroll
-        for (std::uint32_t h = 0; h < 2; ++h) {
-            const std::uint32_t row = place.token_first + 16 * m + 8 * h + place.g;
-            if (row >= n_rows) continue;
-#pragma unroll
-            for (std::uint32_t f = 0; f < Tile::kAcross; ++f) {
-                const std::uint32_t column = row_first + place.column(f) + 2 * place.c;
-                if (column < source.row_end)
-                    store_pair(arguments.output, token_first + row, column,
-                               column + 1 < source.row_end, sums[m][f][2 * h],
-                               sums[m][f][2 * h + 1]);
-            }
-        }
+    with_output_kind(arguments.output, [&]<ElementType kType, bool kAccumulate>() {
+        for_each_pair<Tile, Tile::kAcross>([&](std::uint32_t row, std::uint32_t column,
+                                               std::uint32_t f, std::uint32_t n, std::uint32_t i) {
+            const std::uint32_t weight_row = row_first + column;
+            if (row < n_rows && weight_row < source.row_end)
+                store_pair<kType, kAccumulate>(arguments.output, token_first + row, weight_row,
+                                               weight_row + 1 < source.row_end, sums[f][n][i],
+                                               sums[f][n][i + 1]);
+        });
+    });
 }
 
 }  // namespace plimsoll::kernels::cuda

@@ -15,7 +15,7 @@
 namespace plimsoll::kernels::cuda {
 
 /// `kPaired`: the columns are half of one matrix and half of another of the same shape (gate and
-/// up), so that a thread has both of an output. `kActiveMin`: the fewest 16-row fragments of a warp
+/// up), so that a thread has both of an output. `kActiveMin`: the fewest 8-row fragments of a warp
 /// for which code of its own is made; tiles of experts are seldom full.
 template <WeightType kType_, ElementType kInput_, std::uint32_t kTokens_, std::uint32_t kOutputs_,
           std::uint32_t kWarpsDown_, std::uint32_t kWarpsAcross_, bool kPaired_,
@@ -37,8 +37,8 @@ struct ProductTile {
     static constexpr std::uint32_t kThreads = kWarpsDown * kWarpsAcross * kWarp;
     static constexpr std::uint32_t kWarpTokens = kTokens / kWarpsDown;
     static constexpr std::uint32_t kWarpOutputs = kOutputs / kWarpsAcross;
-    static constexpr std::uint32_t kDown = kWarpTokens / 16;  // fragments of a warp
-    static constexpr std::uint32_t kAcross = kWarpOutputs / 8;
+    static constexpr std::uint32_t kDown = kWarpTokens / 8;  // fragments of a warp
+    static constexpr std::uint32_t kAcross = kWarpOutputs / 16;
 
     static constexpr bool kIsF32 = kInput == ElementType::f32;
     static constexpr std::uint32_t kInputChunks = kIsF32 ? 16 : 8;  // of 16 bytes, a row and step
@@ -59,8 +59,9 @@ struct ProductTile {
         kGridAt + (kType == WeightType::iq2_xxs ? sizeof(Iq2Grid) : 0);
 
     static_assert(kStages >= 2 && kStages <= kSteps + kStages * (kSteps == 1) + 1);
-    static_assert(kWarpTokens % 16 == 0 && kWarpOutputs % 16 == 0);
+    static_assert(kWarpTokens % 8 == 0 && kWarpOutputs % 16 == 0);
     static_assert(kTokens * kInputChunks % kThreads == 0);
+    static_assert(kOutputs == kThreads);  // a thread fetches the scales of one column
     static_assert(!kIsF32 || kSteps == 1);
 };
 
@@ -78,81 +79,15 @@ struct TilePlace {
         if constexpr (Tile::kPaired) {
             const std::uint32_t half = Tile::kAcross / 2;
             return fragment / half * (Tile::kOutputs / 2) + warp_across * (Tile::kWarpOutputs / 2) +
-                   fragment % half * 8;
+                   fragment % half * 16;
         } else {
-            return warp_across * Tile::kWarpOutputs + fragment * 8;
+            return warp_across * Tile::kWarpOutputs + fragment * 16;
         }
     }
 };
 
 template <class Tile>
-using TileSums = float[Tile::kDown][Tile::kAcross][4];
-
-template <class Tile>
-__device__ __forceinline__ void fetch_inputs(const TileSource& source,
-                                             const std::int32_t (&rows)[Tile::kInputRows],
-                                             std::uint32_t step, unsigned char* to) {
-    const std::uint32_t chunk = threadIdx.x % Tile::kInputChunks;
-    const std::uint32_t row_first = threadIdx.x / Tile::kInputChunks;
-    constexpr std::uint32_t kRowStep = Tile::kThreads / Tile::kInputChunks;
-    constexpr std::uint32_t kElementBytes = Tile::kIsF32 ? 4 : 2;
-    const std::uint32_t column = Tile::kIsF32
-                                     ? step * kStepElements + 4 * chunk
-                                     : step / Tile::kSteps * (Tile::kSteps * kStepElements) +
-                                           Tile::Format::input_column(step % Tile::kSteps, chunk);
-    const auto* input = static_cast<const unsigned char*>(source.input);
-#pragma unroll
-    for (std::uint32_t i = 0; i < Tile::kInputRows; ++i) {
-        const std::uint32_t row = row_first + i * kRowStep;
-        // Four chunks of four floats are a thread's of the product: thread c reads chunk j of its
-        // four at 4j + c, where eight lanes of two rows meet all banks once.
-        const std::uint32_t position = Tile::kIsF32 ? (4 * (chunk % 4) + chunk / 4) ^ (row % 2 * 4)
-                                                    : chunk_position(row, chunk);
-        const bool valid = rows[i] >= 0 && column < source.n_in;
-        const std::uint64_t at =
-            valid ? static_cast<std::uint64_t>(rows[i]) * source.input_stride + column : 0;
-        copy_async16(to + row * Tile::kInputPitch + 16 * position, input + at * kElementBytes,
-                     valid);
-    }
-}
-
-/// A tile's column as a row of one of the matrices.
-template <class Tile>
-struct TileColumn {
-    std::uint32_t matrix;
-    std::uint64_t row;
-    bool valid;
-
-    __device__ TileColumn(const TileSource& source, std::uint32_t column) {
-        constexpr std::uint32_t kHalf = Tile::kPaired ? Tile::kOutputs / 2 : Tile::kOutputs;
-        matrix = Tile::kPaired ? column / kHalf : 0;
-        row = source.row_first + column % kHalf;
-        valid = row < source.row_end;
-        if (!valid) row = source.row_first;
-    }
-};
-
-/// float16 scales of two blocks, 4 bytes a row. With an odd number of blocks a row they are not
-/// aligned to 4, and are copied by hand.
-template <class Tile>
-__device__ __forceinline__ void fetch_half_scales(const TileSource& source, std::uint32_t span,
-                                                  unsigned char* to) {
-    const std::uint32_t blocks = source.n_in / WeightBlock<Tile::kType>::kElements;
-    const std::uint32_t block = Tile::kSteps == 1 ? 2 * span : span / 2 * 2;
-    for (std::uint32_t row = threadIdx.x; row < Tile::kOutputs; row += Tile::kThreads) {
-        const TileColumn<Tile> column(source, row);
-        const unsigned char* from =
-            source.weights[column.matrix].scales + (column.row * blocks + block) * 2;
-        if (blocks % 2 == 0) {
-            copy_async<4>(to + 4 * row, from, column.valid);
-        } else {
-            const auto* halves = reinterpret_cast<const std::uint16_t*>(from);
-            const std::uint32_t low = column.valid ? halves[0] : 0u;
-            const std::uint32_t high = column.valid && block + 1 < blocks ? halves[1] : 0u;
-            *reinterpret_cast<std::uint32_t*>(to + 4 * row) = low | high << 16;
-        }
-    }
-}
+using TileSums = float[Tile::kAcross][Tile::kDown][4];
 
 /// Eight float32 or bfloat16 weights as halves.
 template <WeightType kType>
@@ -173,67 +108,150 @@ __device__ __forceinline__ uint4 narrow_eight(const unsigned char* from) {
     return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
 }
 
+/// What a thread fetches: pieces of 16 bytes at the same place in rows that follow one another at
+/// equal distances, in the tile's inputs and in its weights. Rows that the tile does not have are
+/// other rows once more, whose results nobody stores; zeros stand in for k past the end alone.
 template <class Tile>
-__device__ __forceinline__ void fetch_weights(const TileSource& source, std::uint32_t span,
-                                              unsigned char* to) {
-    using Format = typename Tile::Format;
-    using Block = WeightBlock<Tile::kType>;
-    constexpr bool kNarrowed = Tile::kType == WeightType::f32 || Tile::kType == WeightType::bf16;
-    constexpr std::uint32_t kChunks = Format::kQuantsBytes / 16;
-    constexpr std::uint32_t kChunkBytes = kNarrowed ? 8 * Block::kQuantsBytes : 16;  // in device memory
-    const std::uint32_t row_bytes = source.n_in / Block::kElements * Block::kQuantsBytes;
-    const std::uint32_t chunk = threadIdx.x % kChunks;
-    const std::uint32_t in_row = (span * kChunks + chunk) * kChunkBytes;
+class TileFetch {
+public:
+    template <class InputRow>
+    __device__ __forceinline__ TileFetch(const TileSource& source, std::uint32_t n_rows,
+                                         const InputRow& input_row)
+        : source_(source) {
+        const auto stride = static_cast<std::uint32_t>(source.input_stride / kInputElements);
 #pragma unroll
-    for (std::uint32_t i = 0; i < Tile::kOutputs * kChunks / Tile::kThreads; ++i) {
-        const std::uint32_t row = threadIdx.x / kChunks + i * (Tile::kThreads / kChunks);
-        const TileColumn<Tile> column(source, row);
-        const bool valid = column.valid && in_row < row_bytes;
-        const unsigned char* from =
-            source.weights[column.matrix].quants + column.row * row_bytes + (valid ? in_row : 0);
-        const std::uint32_t position = Format::kSwapped ? chunk_position(row, chunk) : chunk;
-        unsigned char* destination = to + row * Format::kQuantsPitch + 16 * position;
-        if constexpr (kNarrowed)
-            *reinterpret_cast<uint4*>(destination) =
-                valid ? narrow_eight<Tile::kType>(from) : make_uint4(0, 0, 0, 0);
-        else
-            copy_async16(destination, from, valid);
+        for (std::uint32_t i = 0; i < Tile::kInputRows; ++i) {
+            const std::uint32_t row = min(first_input_row() + i * kInputStep, n_rows - 1);
+            input_at_[i] = static_cast<std::uint32_t>(input_row(row)) * stride;
+        }
+        const std::uint32_t row_pieces = source.n_in / Block::kElements * Block::kQuantsBytes / 16;
+#pragma unroll
+        for (std::uint32_t i = 0; i < kQuantRows; ++i)
+            quants_at_[i] = weight_row(quant_row() + i * kQuantStep) * row_pieces;
+        scales_at_ = weight_row(threadIdx.x) * (source.n_in / Block::kElements);
     }
-    if constexpr (Format::kScalesBytes == 4)
-        fetch_half_scales<Tile>(source, span, to + Tile::kScalesAt);
-    if constexpr (Format::kScalesBytes == 16) {
-        const std::uint32_t blocks = source.n_in / Block::kElements;
-        for (std::uint32_t row = threadIdx.x; row < Tile::kOutputs; row += Tile::kThreads) {
-            const TileColumn<Tile> column(source, row);
-            const WeightPlanes& planes = source.weights[column.matrix];
-            const std::uint64_t block = column.row * blocks + span;
-            copy_async16(to + Tile::kScalesAt + 16 * row, planes.scales + 16 * block, column.valid);
+
+    __device__ __forceinline__ void inputs(std::uint32_t step, unsigned char* to) const {
+        const std::uint32_t chunk = threadIdx.x % Tile::kInputChunks;
+        const std::uint32_t row = first_input_row();
+        const std::uint32_t column = Tile::kIsF32
+                                         ? step * kStepElements + 4 * chunk
+                                         : step / Tile::kSteps * (Tile::kSteps * kStepElements) +
+                                               Format::input_column(step % Tile::kSteps, chunk);
+        // Four chunks of four floats are a thread's of the product: thread c reads chunk j of its
+        // four at 4j + c, where eight lanes of two rows meet all banks once.
+        const std::uint32_t position = Tile::kIsF32 ? (4 * (chunk % 4) + chunk / 4) ^ (row % 2 * 4)
+                                                    : chunk_position(row, chunk);
+        const bool valid = column < source_.n_in;
+        const std::uint32_t piece = valid ? column / kInputElements : 0;
+        unsigned char* destination = to + row * Tile::kInputPitch + 16 * position;
+#pragma unroll
+        for (std::uint32_t i = 0; i < Tile::kInputRows; ++i)
+            copy_async16(destination + i * kInputStep * Tile::kInputPitch,
+                         piece_at(source_.input, input_at_[i] + piece), valid);
+    }
+
+    __device__ __forceinline__ void weights(std::uint32_t span, unsigned char* to) const {
+        const std::uint32_t chunk = threadIdx.x % kChunks;
+        const std::uint32_t row_pieces = source_.n_in / Block::kElements * Block::kQuantsBytes / 16;
+        const std::uint32_t piece = (span * kChunks + chunk) * kChunkPieces;
+        const bool valid = piece < row_pieces;
+        const std::uint32_t position =
+            Format::kSwapped ? chunk_position(quant_row(), chunk) : chunk;
+        unsigned char* destination = to + quant_row() * Format::kQuantsPitch + 16 * position;
+#pragma unroll
+        for (std::uint32_t i = 0; i < kQuantRows; ++i) {
+            const WeightPlanes& planes = source_.weights[i * kQuantStep / kMatrixRows];
+            const unsigned char* from =
+                piece_at(planes.quants, quants_at_[i] + (valid ? piece : 0));
+            unsigned char* row_to = destination + i * kQuantStep * Format::kQuantsPitch;
+            if constexpr (kNarrowed)
+                *reinterpret_cast<uint4*>(row_to) =
+                    valid ? narrow_eight<Tile::kType>(from) : make_uint4(0, 0, 0, 0);
+            else
+                copy_async16(row_to, from, valid);
+        }
+        if constexpr (Format::kScalesBytes == 4) half_scales(span, to + Tile::kScalesAt);
+        if constexpr (Format::kScalesBytes == 16) {
+            const std::uint32_t block = scales_at_ + span;
+            copy_async16(to + Tile::kScalesAt + 16 * threadIdx.x,
+                         piece_at(own(&WeightPlanes::scales), block));
             if constexpr (Format::kTailBytes == 4)
-                copy_async<4>(to + Tile::kTailAt + 4 * row, planes.tail + 4 * block, column.valid);
+                copy_async<4>(to + Tile::kTailAt + 4 * threadIdx.x,
+                              own(&WeightPlanes::tail) + std::uint64_t{block} * 4);
         }
     }
-}
 
-/// A thread's inputs of a step: of the rows g and g + 8 of each fragment, 16 halves in a row; from
-/// float32 as the sum of two halves, about 22 bits.
+private:
+    using Format = typename Tile::Format;
+    using Block = WeightBlock<Tile::kType>;
+    static constexpr bool kNarrowed =
+        Tile::kType == WeightType::f32 || Tile::kType == WeightType::bf16;
+    static constexpr std::uint32_t kInputElements = Tile::kIsF32 ? 4 : 8;  // of 16 bytes
+    static constexpr std::uint32_t kInputStep = Tile::kThreads / Tile::kInputChunks;
+    static constexpr std::uint32_t kChunks = Format::kQuantsBytes / 16;
+    static constexpr std::uint32_t kChunkPieces = kNarrowed ? Block::kQuantsBytes / 2 : 1;
+    static constexpr std::uint32_t kQuantStep = Tile::kThreads / kChunks;
+    static constexpr std::uint32_t kQuantRows = Tile::kOutputs / kQuantStep;
+    static constexpr std::uint32_t kMatrixRows =
+        Tile::kPaired ? Tile::kOutputs / 2 : Tile::kOutputs;
+    static_assert(kMatrixRows % kQuantStep == 0);
+
+    __device__ static std::uint32_t first_input_row() { return threadIdx.x / Tile::kInputChunks; }
+    __device__ static std::uint32_t quant_row() { return threadIdx.x / kChunks; }
+    __device__ static const unsigned char* piece_at(const void* base, std::uint32_t piece) {
+        return static_cast<const unsigned char*>(base) + std::uint64_t{piece} * 16;
+    }
+    /// A plane of the matrix that the column of this thread's number belongs to: chosen, not
+    /// indexed, or the pointers would lie in local memory.
+    __device__ const unsigned char* own(const unsigned char* WeightPlanes::*plane) const {
+        return Tile::kPaired && threadIdx.x >= kMatrixRows ? source_.weights[1].*plane
+                                                           : source_.weights[0].*plane;
+    }
+    __device__ std::uint32_t weight_row(std::uint32_t column) const {
+        return min(source_.row_first + column % kMatrixRows, source_.row_end - 1);
+    }
+
+    /// float16 scales of two blocks, 4 bytes a row. With an odd number of blocks a row they are not
+    /// aligned to 4, and are copied by hand.
+    __device__ __forceinline__ void half_scales(std::uint32_t span, unsigned char* to) const {
+        const std::uint32_t blocks = source_.n_in / Block::kElements;
+        const std::uint32_t block = Tile::kSteps == 1 ? 2 * span : span / 2 * 2;
+        const unsigned char* from =
+            own(&WeightPlanes::scales) + (std::uint64_t{scales_at_} + block) * 2;
+        if (blocks % 2 == 0) {
+            copy_async<4>(to + 4 * threadIdx.x, from);
+        } else {
+            const auto* halves = reinterpret_cast<const std::uint16_t*>(from);
+            const std::uint32_t high = block + 1 < blocks ? halves[1] : 0u;
+            *reinterpret_cast<std::uint32_t*>(to + 4 * threadIdx.x) = halves[0] | high << 16;
+        }
+    }
+
+    const TileSource& source_;
+    std::uint32_t input_at_[Tile::kInputRows];  // pieces of 16 bytes: 64 GiB a matrix at most
+    std::uint32_t quants_at_[kQuantRows];       // the same
+    std::uint32_t scales_at_;                   // blocks
+};
+
+/// A thread's inputs of a step: of the rows g of each fragment, 16 halves in a row; from float32 as
+/// the sum of two halves, about 22 bits.
 template <class Tile, std::uint32_t kActive>
 struct InputFragments {
-    std::uint32_t high[kActive][2][8];
-    std::uint32_t low[Tile::kIsF32 ? kActive : 1][2][8];
+    std::uint32_t high[kActive][8];
+    std::uint32_t low[Tile::kIsF32 ? kActive : 1][8];
 
     __device__ __forceinline__ void load(const unsigned char* inputs,
                                          const TilePlace<Tile>& place) {
 #pragma unroll
-        for (std::uint32_t m = 0; m < kActive; ++m)
-#pragma unroll
-            for (std::uint32_t h = 0; h < 2; ++h) {
-                const unsigned char* row =
-                    inputs + (place.token_first + 16 * m + 8 * h + place.g) * Tile::kInputPitch;
-                if constexpr (Tile::kIsF32)
-                    split(row, place, high[m][h], low[m][h]);
-                else
-                    load_sixteen(row, place.g, place.c, high[m][h]);
-            }
+        for (std::uint32_t n = 0; n < kActive; ++n) {
+            const unsigned char* row =
+                inputs + (place.token_first + 8 * n + place.g) * Tile::kInputPitch;
+            if constexpr (Tile::kIsF32)
+                split(row, place, high[n], low[n]);
+            else
+                load_sixteen(row, place.g, place.c, high[n]);
+        }
     }
     __device__ static __forceinline__ void split(const unsigned char* row,
                                                  const TilePlace<Tile>& place,
@@ -256,29 +274,31 @@ struct InputFragments {
     }
 };
 
+/// Weights are the instruction's A: decoded straight into the registers that it wants in a row,
+/// where as inputs' rows g and g + 8 they would have to be gathered by moves. Inputs are its B.
 template <class Tile, std::uint32_t kActive>
 __device__ __forceinline__ void multiply_step(const unsigned char* inputs, const TilePlanes& planes,
                                               const TilePlace<Tile>& place, std::uint32_t step,
                                               TileSums<Tile>& sums) {
-    InputFragments<Tile, kActive> a;
-    a.load(inputs, place);
+    InputFragments<Tile, kActive> x;
+    x.load(inputs, place);
 #pragma unroll
     for (std::uint32_t f = 0; f < Tile::kAcross; ++f) {
-        WeightFragment w;
-        Tile::Format::decode(planes, place.column(f) + place.g, place.c, step % Tile::kSteps,
-                             step / Tile::kSteps, w);
+        WeightFragment w[2];
+#pragma unroll
+        for (std::uint32_t h = 0; h < 2; ++h)
+            Tile::Format::decode(planes, place.column(f) + 8 * h + place.g, place.c,
+                                 step % Tile::kSteps, step / Tile::kSteps, w[h]);
 #pragma unroll
         for (std::uint32_t s = 0; s < 4; ++s) {
-            const std::uint32_t b[2] = {w[2 * s], w[2 * s + 1]};
+            const std::uint32_t a[4] = {w[0][2 * s], w[1][2 * s], w[0][2 * s + 1], w[1][2 * s + 1]};
 #pragma unroll
-            for (std::uint32_t m = 0; m < kActive; ++m) {
-                const std::uint32_t high[4] = {a.high[m][0][2 * s], a.high[m][1][2 * s],
-                                               a.high[m][0][2 * s + 1], a.high[m][1][2 * s + 1]};
-                mma_f16(sums[m][f], high, b);
+            for (std::uint32_t n = 0; n < kActive; ++n) {
+                const std::uint32_t high[2] = {x.high[n][2 * s], x.high[n][2 * s + 1]};
+                mma_f16(sums[f][n], a, high);
                 if constexpr (Tile::kIsF32) {
-                    const std::uint32_t low[4] = {a.low[m][0][2 * s], a.low[m][1][2 * s],
-                                                  a.low[m][0][2 * s + 1], a.low[m][1][2 * s + 1]};
-                    mma_f16(sums[m][f], low, b);
+                    const std::uint32_t low[2] = {x.low[n][2 * s], x.low[n][2 * s + 1]};
+                    mma_f16(sums[f][n], a, low);
                 }
             }
         }
@@ -300,58 +320,87 @@ __device__ __forceinline__ void multiply_active(std::uint32_t active, const unsi
     multiply_step<Tile, kActive>(inputs, planes, place, step, sums);
 }
 
-/// sums = inputs . weights. `input_row(r)` gives the row of the input that is row r of the tile, or
-/// -1; rows from `n_rows` on have none.
+/// The instruction leaves a thread sums of two rows and one column. Neighbours in g exchange one
+/// each, so that pairs are of one row and lie side by side in memory.
+template <class Tile>
+__device__ __forceinline__ void pair_columns(TileSums<Tile>& sums) {
+    const bool odd = threadIdx.x / 4 % 2 != 0;
+#pragma unroll
+    for (std::uint32_t f = 0; f < Tile::kAcross; ++f)
+#pragma unroll
+        for (std::uint32_t n = 0; n < Tile::kDown; ++n)
+#pragma unroll
+            for (std::uint32_t i = 0; i < 4; i += 2) {
+                const float sent = odd ? sums[f][n][i] : sums[f][n][i + 1];
+                const float received = __shfl_xor_sync(kAllLanes, sent, 4);
+                if (odd)
+                    sums[f][n][i] = received;
+                else
+                    sums[f][n][i + 1] = received;
+            }
+}
+
+/// sums = inputs . weights, as for_each_pair gives them. `input_row(r)` gives the row of the input
+/// that is row r of the tile, of the first `n_rows` > 0; the others' sums are of no use.
 template <class Tile, class InputRow>
 __device__ __forceinline__ void multiply_tile(const TileSource& source, std::uint32_t n_rows,
                                               const InputRow& input_row, TileSums<Tile>& sums) {
     unsigned char* shared = dynamic_shared();
     const TilePlace<Tile> place;
-    std::int32_t rows[Tile::kInputRows];
-#pragma unroll
-    for (std::uint32_t i = 0; i < Tile::kInputRows; ++i) {
-        const std::uint32_t row =
-            threadIdx.x / Tile::kInputChunks + i * (Tile::kThreads / Tile::kInputChunks);
-        rows[i] = row < n_rows ? input_row(row) : -1;
-    }
+    const TileFetch<Tile> fetch(source, n_rows, input_row);
     auto* grid = reinterpret_cast<std::uint64_t*>(shared + Tile::kGridAt);
     if constexpr (Tile::kType == WeightType::iq2_xxs)
         for (std::uint32_t i = threadIdx.x; i < 256; i += Tile::kThreads)
             grid[i] = kIq2Grid.rows[i];
 #pragma unroll
-    for (std::uint32_t m = 0; m < Tile::kDown; ++m)
+    for (std::uint32_t f = 0; f < Tile::kAcross; ++f)
 #pragma unroll
-        for (std::uint32_t f = 0; f < Tile::kAcross; ++f)
+        for (std::uint32_t n = 0; n < Tile::kDown; ++n)
 #pragma unroll
-            for (std::uint32_t i = 0; i < 4; ++i) sums[m][f][i] = 0.0f;
+            for (std::uint32_t i = 0; i < 4; ++i) sums[f][n][i] = 0.0f;
 
     constexpr std::uint32_t kSpan = Tile::kSteps * kStepElements;
     const std::uint32_t n_steps = (source.n_in + kSpan - 1) / kSpan * Tile::kSteps;
     const auto slot = [&](std::uint32_t step) {
         return shared + Tile::kSlotsAt + step / Tile::kSteps % Tile::kSlots * Tile::kSlotBytes;
     };
-    const auto fetch = [&](std::uint32_t step) {
+    const auto fetch_step = [&](std::uint32_t step) {
         if (step < n_steps) {
-            fetch_inputs<Tile>(source, rows, step,
-                               shared + step % Tile::kStages * Tile::kInputBytes);
-            if (step % Tile::kSteps == 0)
-                fetch_weights<Tile>(source, step / Tile::kSteps, slot(step));
+            fetch.inputs(step, shared + step % Tile::kStages * Tile::kInputBytes);
+            if (step % Tile::kSteps == 0) fetch.weights(step / Tile::kSteps, slot(step));
         }
         commit_copies();
     };
     const std::uint32_t warp_rows = n_rows > place.token_first ? n_rows - place.token_first : 0;
-    const std::uint32_t active = min((warp_rows + 15) / 16, Tile::kDown);
-    for (std::uint32_t step = 0; step + 1 < Tile::kStages; ++step) fetch(step);
+    const std::uint32_t active = min((warp_rows + 7) / 8, Tile::kDown);
+    for (std::uint32_t step = 0; step + 1 < Tile::kStages; ++step) fetch_step(step);
+#pragma unroll 1
     for (std::uint32_t step = 0; step < n_steps; ++step) {
         wait_for_copies<Tile::kStages - 2>();
         __syncthreads();  // also: all have finished the step whose buffers are filled next
-        fetch(step + Tile::kStages - 1);
+        fetch_step(step + Tile::kStages - 1);
         const unsigned char* from = slot(step);
         if (active > 0)
             multiply_active<Tile, Tile::kDown>(
                 active, shared + step % Tile::kStages * Tile::kInputBytes,
                 {from, from + Tile::kScalesAt, from + Tile::kTailAt, grid}, place, step, sums);
     }
+    pair_columns<Tile>(sums);
+}
+
+/// Results two by two: store(row, column, f, n, i) for the pair sums[f][n][i], sums[f][n][i + 1],
+/// which belongs to a row of the tile and to an even column and the one behind it.
+template <class Tile, std::uint32_t kFragments, class Store>
+__device__ __forceinline__ void for_each_pair(const Store& store) {
+    const TilePlace<Tile> place;
+#pragma unroll
+    for (std::uint32_t n = 0; n < Tile::kDown; ++n)
+#pragma unroll
+        for (std::uint32_t f = 0; f < kFragments; ++f)
+#pragma unroll
+            for (std::uint32_t h = 0; h < 2; ++h)
+                store(place.token_first + 8 * n + 2 * place.c + place.g % 2,
+                      place.column(f) + 8 * h + place.g / 2 * 2, f, n, 2 * h);
 }
 
 }  // namespace plimsoll::kernels::cuda
