@@ -49,6 +49,10 @@ struct TokenRows {
 __device__ __forceinline__ TokenRows token_rows(const AttentionRows& rows,
                                                 std::uint64_t first_position, std::uint32_t token,
                                                 std::uint64_t chunk_position) {
+    // Before the position, which is itself on its way from memory, is used.
+    std::uint32_t n_selected = 0;
+    if (rows.selected != nullptr)
+        n_selected = static_cast<std::uint32_t>(rows.selected_count[token]);
     const std::uint64_t position = first_position + token;
     const std::uint64_t window_first = position + 1 > rows.window ? position + 1 - rows.window : 0;
     TokenRows list;
@@ -63,7 +67,7 @@ __device__ __forceinline__ TokenRows token_rows(const AttentionRows& rows,
         rows.ratio == 0 ? 0 : static_cast<std::uint32_t>((position + 1) / rows.ratio);
     if (rows.selected != nullptr) {
         list.selected = rows.selected + std::uint64_t{token} * rows.selected_stride;
-        n_compressed = static_cast<std::uint32_t>(rows.selected_count[token]);
+        n_compressed = n_selected;
     }
     list.n_rows = list.n_window + n_compressed;
     return list;
@@ -146,7 +150,7 @@ __device__ __forceinline__ __half2 half_pair(std::uint32_t bits) {
     return __halves2half2(__ushort_as_half(static_cast<unsigned short>(bits & 0xffffu)),
                           __ushort_as_half(static_cast<unsigned short>(bits >> 16)));
 }
-__device__ __forceinline__ std::uint32_t bits_of(__half2 pair) {
+__device__ __forceinline__ std::uint32_t half_pair_bits(__half2 pair) {
     return static_cast<std::uint32_t>(__half_as_ushort(__low2half(pair))) |
            (static_cast<std::uint32_t>(__half_as_ushort(__high2half(pair))) << 16);
 }
@@ -156,7 +160,7 @@ __device__ __forceinline__ std::uint32_t bits_of(__half2 pair) {
 __device__ __forceinline__ std::uint32_t halves_from_codes(std::uint32_t high_bytes,
                                                            __half2 scale) {
     const std::uint32_t bits = (high_bytes & 0x80008000u) | ((high_bytes & 0x7f007f00u) >> 1);
-    return bits_of(__hmul2(half_pair(bits), scale));
+    return half_pair_bits(__hmul2(half_pair(bits), scale));
 }
 
 /// Eight codes as eight halves.
