@@ -49,13 +49,6 @@ namespace {
 
 constexpr std::uint32_t kStateThreads = 256;
 
-__device__ __forceinline__ void emit_any_row(const CompressorArgs& args, RowScratch& scratch,
-                                             const ChunkSpan& span, std::uint64_t window,
-                                             float norm_weight) {
-    with_ape(args,
-             [&](const auto* ape) { emit_row(args, ape, scratch, span, window, norm_weight); });
-}
-
 /// Block i makes the row of the i-th window that the chunk touches, where the chunk finishes it.
 __global__ void __launch_bounds__(kCompressorThreads, 1)
     rows_kernel(const CompressorArgs args, const StepState* state) {
