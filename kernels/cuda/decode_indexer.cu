@@ -141,10 +141,17 @@ __global__ void __launch_bounds__(kThreads)
                  min(n_visible, p.row_capacity), blockIdx.x, gridDim.x, p.scores);
 }
 
+// The choice. One block holds 8,192 scores in registers, all there are up to 32,768 tokens of
+// context. Longer lists are cut into segments of that many, a block each, which keep their own best
+// in place; the block that finishes last chooses among those. Ascending rows stay ascending
+// throughout, so ties still go to the lower row.
+
 constexpr std::uint32_t kChooseThreads = 1024;
+constexpr std::uint32_t kChooseItems = 8;
+constexpr std::uint32_t kSegmentRows = kChooseItems * kChooseThreads;
 
 struct ChooseRows {
-    const float* scores;
+    float* scores;  // of segments: overwritten by their best top_k scores, then those rows' ids
     std::int32_t* selected;
     std::int32_t* selected_count;
     std::uint32_t row_capacity;
@@ -152,15 +159,74 @@ struct ChooseRows {
     std::uint32_t ratio;
 };
 
-/// One block: 8 scores a thread are all there are up to 32,768 tokens of context.
+struct SegmentScores {
+    float* scores;
+    std::uint32_t first_row;
+    std::uint32_t top_k;
+
+    __device__ __forceinline__ float score_at(std::uint32_t i) const { return __ldcg(scores + i); }
+    __device__ __forceinline__ void keep(std::uint32_t position, std::uint32_t i,
+                                         float score) const {
+        scores[position] = score;
+        scores[top_k + position] = __uint_as_float(first_row + i);
+    }
+};
+
+struct BestOfSegments {
+    const float* scores;
+    std::int32_t* selected;
+    std::uint32_t top_k;
+
+    __device__ __forceinline__ const float* place_of(std::uint32_t i) const {
+        return scores + std::uint64_t{i / top_k} * kSegmentRows + i % top_k;
+    }
+    __device__ __forceinline__ float score_at(std::uint32_t i) const { return __ldcg(place_of(i)); }
+    __device__ __forceinline__ void keep(std::uint32_t position, std::uint32_t i, float) const {
+        selected[position] =
+            static_cast<std::int32_t>(__float_as_uint(__ldcg(place_of(i) + top_k)));
+    }
+};
+
+/// True in the last of `n_blocks` blocks to come here, which then sees what the others wrote. The
+/// counter is left at zero.
+__device__ __forceinline__ bool is_last_block(std::uint32_t* counter, std::uint32_t n_blocks) {
+    __shared__ bool is_last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        is_last = add_release(counter, 1) == n_blocks - 1;
+        if (is_last) *counter = 0;
+    }
+    __syncthreads();
+    return is_last;
+}
+
 __global__ void __launch_bounds__(kChooseThreads)
-    choose_rows(const ChooseRows p, const StepState* state) {
+    choose_rows(const ChooseRows p, StepState* state) {
     __shared__ TopShared<kChooseThreads> shared;
     allow_next_kernel();
     wait_for_previous_kernel();
-    select_rows<kChooseThreads, 8, 16>(p.scores,
-                                       min(visible_rows(state, 0, p.ratio), p.row_capacity),
-                                       p.top_k, shared, p.selected, p.selected_count);
+    const std::uint32_t n_rows = min(visible_rows(state, 0, p.ratio), p.row_capacity);
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        *p.selected_count = static_cast<std::int32_t>(min(n_rows, p.top_k));
+    const std::uint32_t n_segments =
+        gridDim.x == 1 ? 1 : (n_rows + kSegmentRows - 1) / kSegmentRows;
+    if (n_segments <= 1) {
+        if (blockIdx.x == 0)
+            select_rows<kChooseThreads, kChooseItems, kChooseItems>(
+                PlainScores{p.scores, p.selected}, n_rows, p.top_k, shared);
+        return;
+    }
+    if (blockIdx.x >= n_segments) return;
+    const std::uint32_t first = blockIdx.x * kSegmentRows;
+    select_rows<kChooseThreads, kChooseItems, kChooseItems>(
+        SegmentScores{p.scores + first, first, p.top_k}, min(n_rows - first, kSegmentRows), p.top_k,
+        shared);
+    if (!is_last_block(state->counters[static_cast<std::uint32_t>(Counter::indexer)], n_segments))
+        return;
+    const std::uint32_t last_rows = n_rows - (n_segments - 1) * kSegmentRows;
+    select_rows<kChooseThreads, kChooseItems, 12>(
+        BestOfSegments{p.scores, p.selected, p.top_k},
+        (n_segments - 1) * p.top_k + min(last_rows, p.top_k), p.top_k, shared);
 }
 
 template <std::uint32_t kPerLane>
@@ -218,7 +284,12 @@ void decode_indexer_scores(const DecodeIndexerParams& params, const Launch& laun
 
 void decode_indexer_choose(const DecodeIndexerParams& params, const Launch& launch) {
     PLIMSOLL_KERNEL_CHECK(params.top_k > 0, "nothing to select");
-    launch_kernel(choose_rows, {.grid = 1, .block = kChooseThreads}, launch,
+    // A segment has room for its best scores and their rows; where it has not, one block does all.
+    const std::uint32_t n_segments =
+        2 * params.top_k <= kSegmentRows
+            ? std::max((params.rows.row_capacity + kSegmentRows - 1) / kSegmentRows, 1u)
+            : 1;
+    launch_kernel(choose_rows, {.grid = n_segments, .block = kChooseThreads}, launch,
                   ChooseRows{params.scores, params.selected, params.selected_count,
                              params.rows.row_capacity, params.top_k, params.ratio},
                   launch.state);

@@ -69,13 +69,14 @@ __device__ __forceinline__ void load_fragments(const IndexerScoring& p, const fl
 #pragma unroll
     for (std::uint32_t half = 0; half < 2 * kHeadTiles; ++half) {
         const std::uint32_t head = 8 * half + g;
-        float own[kOwn] = {};
+        // Heads that do not exist repeat head 0, with weight 0.
+        const bool exists = head < p.n_heads;
+        const float* from = queries + (exists ? head : 0) * kDim + c * kOwn;
+        float own[kOwn];
         float amax = 0.0f;
 #pragma unroll
         for (std::uint32_t i = 0; i < kOwn; i += 4) {
-            float4 v{};
-            if (head < p.n_heads)
-                v = *reinterpret_cast<const float4*>(queries + head * kDim + c * kOwn + i);
+            const float4 v = *reinterpret_cast<const float4*>(from + i);
             memcpy(&own[i], &v, sizeof(v));
             amax = fmaxf(fmaxf(amax, fmaxf(fabsf(v.x), fabsf(v.y))), fmaxf(fabsf(v.z), fabsf(v.w)));
         }
@@ -91,7 +92,8 @@ __device__ __forceinline__ void load_fragments(const IndexerScoring& p, const fl
                 pack_halves(v[2] * inverse, v[3] * inverse);
         }
         fragments.weights[half] =
-            head < p.n_heads ? weights[head] * p.weight_scale * power_of_two_f32(exponent) : 0.0f;
+            exists ? weights[head] * p.weight_scale * power_of_two_f32(exponent) : 0.0f;
+        __syncwarp();  // keeps the compiler from having more than one head's floats at a time
     }
 }
 
@@ -137,6 +139,7 @@ __device__ __forceinline__ void score_row_tile(const QueryFragments<kDim>& fragm
                                                const RowTile<kDim>& tile, std::uint32_t first,
                                                std::uint32_t n_rows, float* scores) {
     const std::uint32_t lane = threadIdx.x % kWarp, g = lane / 4, c = lane % 4;
+#pragma unroll 1
     for (std::uint32_t base = 0; base < kScoreRows; base += kWarp) {
         float sums[8];
 #pragma unroll
@@ -149,6 +152,7 @@ __device__ __forceinline__ void score_row_tile(const QueryFragments<kDim>& fragm
             score_tile<kDim>(fragments, row, pair);
             sums[2 * n] = pair[0];
             sums[2 * n + 1] = pair[1];
+            __syncwarp();  // the next tile's loads stay behind it: registers are full
         }
         const float sum = sum_and_scatter(sums);
         const std::uint32_t at = base + lane / 8 * 8 + 2 * c + (lane / 4 & 1u);
@@ -220,16 +224,17 @@ struct SelectRows {
     std::uint32_t ratio;
 };
 
-__global__ void __launch_bounds__(kSelectThreads, 4)
+__global__ void __launch_bounds__(kSelectThreads, 3)
     select_of_tokens(const SelectRows p, const StepState* state) {
     __shared__ TopShared<kSelectThreads> shared;
     wait_for_previous_kernel();
     allow_next_kernel();
     const std::uint32_t token = p.token_first + blockIdx.x;
-    select_rows<kSelectThreads, 8, 32>(p.scores + std::uint64_t{blockIdx.x} * p.row_capacity,
-                                       min(visible_rows(state, token, p.ratio), p.row_capacity),
-                                       p.top_k, shared, p.selected + std::uint64_t{token} * p.top_k,
-                                       p.selected_count + token);
+    const std::uint32_t n_rows = min(visible_rows(state, token, p.ratio), p.row_capacity);
+    if (threadIdx.x == 0) p.selected_count[token] = static_cast<std::int32_t>(min(n_rows, p.top_k));
+    const PlainScores source{p.scores + std::uint64_t{blockIdx.x} * p.row_capacity,
+                             p.selected + std::uint64_t{token} * p.top_k};
+    select_rows<kSelectThreads, 8, 32>(source, n_rows, p.top_k, shared);
 }
 
 std::uint32_t tokens_at_once(std::uint32_t n_tokens, std::uint32_t row_capacity) {

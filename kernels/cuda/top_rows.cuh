@@ -39,49 +39,65 @@ struct TopShared {
     std::uint32_t n_ties;     // kept of those that equal it
 };
 
-/// The list: warp w of the block owns 32 * items consecutive rows, lane l of it every 32nd.
-template <std::uint32_t kThreads, std::uint32_t kItems>
-struct ScoreList {
+/// A list's scores, and where a kept one goes: consecutive rows, their ids to `selected`.
+struct PlainScores {
     const float* scores;
+    std::int32_t* selected;
+
+    __device__ __forceinline__ float score_at(std::uint32_t i) const { return __ldcg(scores + i); }
+    __device__ __forceinline__ void keep(std::uint32_t position, std::uint32_t i, float) const {
+        selected[position] = static_cast<std::int32_t>(i);
+    }
+};
+
+/// The list: warp w of the block owns 32 * items consecutive entries, lane l of it every 32nd.
+template <std::uint32_t kThreads, std::uint32_t kItems, class Source>
+struct ScoreList {
+    Source source;
     std::uint32_t n;
     std::uint32_t items;  // a lane's, ceil(n / kThreads)
     float held[kItems == 0 ? 1 : kItems];
 
-    __device__ __forceinline__ std::uint32_t row_of(std::uint32_t item) const {
+    __device__ __forceinline__ std::uint32_t entry_of(std::uint32_t item) const {
         return (threadIdx.x / kWarp * items + item) * kWarp + threadIdx.x % kWarp;
     }
-    /// `visit(row, score, exists)`, by all lanes of a warp together and in ascending order of rows.
+    /// `visit(entry, score, exists)`, by all lanes of a warp together and in ascending order.
     template <class Visit>
     __device__ __forceinline__ void for_each(Visit visit) const {
-        if constexpr (kItems == 0) {
-            for (std::uint32_t i = 0; i < items; ++i) {
-                const std::uint32_t row = row_of(i);
-                visit(row, row < n ? __ldcg(scores + row) : 0.0f, row < n);
-            }
-        } else {
+        constexpr std::uint32_t kAtOnce = kItems == 0 ? 8 : kItems;
+        for (std::uint32_t first = 0; first < (kItems == 0 ? items : 1u); first += kAtOnce) {
+            float loaded[kAtOnce];
 #pragma unroll
-            for (std::uint32_t i = 0; i < kItems; ++i) {
-                if (i >= items) break;
-                const std::uint32_t row = row_of(i);
-                visit(row, held[i], row < n);
+            for (std::uint32_t i = 0; i < kAtOnce; ++i) {
+                if constexpr (kItems == 0)
+                    loaded[i] = load(first + i);
+                else
+                    loaded[i] = held[i];
+            }
+#pragma unroll
+            for (std::uint32_t i = 0; i < kAtOnce; ++i) {
+                if (first + i >= items) break;
+                const std::uint32_t entry = entry_of(first + i);
+                visit(entry, loaded[i], entry < n);
             }
         }
     }
+    __device__ __forceinline__ float load(std::uint32_t item) const {
+        const std::uint32_t entry = entry_of(item);
+        return item < items && entry < n ? source.score_at(entry) : 0.0f;
+    }
 };
 
-template <std::uint32_t kThreads, std::uint32_t kItems>
-__device__ __forceinline__ ScoreList<kThreads, kItems> load_scores(const float* scores,
-                                                                   std::uint32_t n) {
-    ScoreList<kThreads, kItems> list;
-    list.scores = scores;
+template <std::uint32_t kThreads, std::uint32_t kItems, class Source>
+__device__ __forceinline__ ScoreList<kThreads, kItems, Source> load_scores(const Source& source,
+                                                                           std::uint32_t n) {
+    ScoreList<kThreads, kItems, Source> list{};
+    list.source = source;
     list.n = n;
     list.items = (n + kThreads - 1) / kThreads;
     if constexpr (kItems > 0) {
 #pragma unroll
-        for (std::uint32_t i = 0; i < kItems; ++i) {
-            const std::uint32_t row = list.row_of(i);
-            list.held[i] = i < list.items && row < n ? __ldcg(scores + row) : 0.0f;
-        }
+        for (std::uint32_t i = 0; i < kItems; ++i) list.held[i] = list.load(i);
     }
     return list;
 }
@@ -220,10 +236,9 @@ __device__ __forceinline__ void search_threshold(const List& list, const ScoreBi
     __syncthreads();
 }
 
-/// Rows above the threshold and the first n_ties on it, ascending.
+/// Entries above the threshold and the first n_ties on it, ascending.
 template <std::uint32_t kThreads, class List>
-__device__ __forceinline__ void write_selected(const List& list, TopShared<kThreads>& shared,
-                                               std::int32_t* selected) {
+__device__ __forceinline__ void keep_best(const List& list, TopShared<kThreads>& shared) {
     const std::uint32_t threshold = shared.threshold, n_ties = shared.n_ties;
     const std::uint32_t lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     std::uint32_t larger = 0, equal = 0;
@@ -245,7 +260,7 @@ __device__ __forceinline__ void write_selected(const List& list, TopShared<kThre
         equal += shared.warp_counts[1][before];
     }
     const std::uint32_t lower_lanes = (1u << lane) - 1;
-    list.for_each([&](std::uint32_t row, float score, bool exists) {
+    list.for_each([&](std::uint32_t entry, float score, bool exists) {
         const std::uint32_t key = ordered_key(score);
         const bool is_larger = exists && key > threshold, is_equal = exists && key == threshold;
         const std::uint32_t all_larger = __ballot_sync(kAllLanes, is_larger);
@@ -253,17 +268,18 @@ __device__ __forceinline__ void write_selected(const List& list, TopShared<kThre
         const std::uint32_t equal_before =
             equal + static_cast<std::uint32_t>(__popc(all_equal & lower_lanes));
         if (is_larger || (is_equal && equal_before < n_ties))
-            selected[larger + static_cast<std::uint32_t>(__popc(all_larger & lower_lanes)) +
-                     min(equal_before, n_ties)] = static_cast<std::int32_t>(row);
+            list.source.keep(larger + static_cast<std::uint32_t>(__popc(all_larger & lower_lanes)) +
+                                 min(equal_before, n_ties),
+                             entry, score);
         larger += static_cast<std::uint32_t>(__popc(all_larger));
         equal += static_cast<std::uint32_t>(__popc(all_equal));
     });
 }
 
-template <std::uint32_t kThreads, std::uint32_t kItems>
-__device__ __noinline__ void select_from(const float* scores, std::uint32_t n, std::uint32_t top_k,
-                                         TopShared<kThreads>& shared, std::int32_t* selected) {
-    const auto list = load_scores<kThreads, kItems>(scores, n);
+template <std::uint32_t kThreads, std::uint32_t kItems, class Source>
+__device__ __noinline__ void select_from(const Source& source, std::uint32_t n, std::uint32_t top_k,
+                                         TopShared<kThreads>& shared) {
+    const auto list = load_scores<kThreads, kItems>(source, n);
     const ScoreBins bins = score_bins<kThreads>(list, shared);
     list.for_each([&](std::uint32_t, float score, bool exists) {
         if (exists) atomicAdd(&shared.histogram[bins.bin_of(score)], 1u);
@@ -281,26 +297,25 @@ __device__ __noinline__ void select_from(const float* scores, std::uint32_t n, s
     } else {
         search_threshold<kThreads>(list, bins, shared);
     }
-    write_selected<kThreads>(list, shared, selected);
+    keep_best<kThreads>(list, shared);
 }
 
-/// All rows where there are no more than top_k, else the top_k best; a block together.
-template <std::uint32_t kThreads, std::uint32_t kItemsFew, std::uint32_t kItemsMany>
-__device__ __forceinline__ void select_rows(const float* scores, std::uint32_t n,
-                                            std::uint32_t top_k, TopShared<kThreads>& shared,
-                                            std::int32_t* selected, std::int32_t* selected_count) {
-    if (threadIdx.x == 0) *selected_count = static_cast<std::int32_t>(min(n, top_k));
+/// Keeps all of a list of no more than top_k, else the top_k best; a block together. Lists of up to
+/// kItemsFew or kItemsMany scores a thread are held in registers. A source's scores may be
+/// overwritten by what is kept where they are held.
+template <std::uint32_t kThreads, std::uint32_t kItemsFew, std::uint32_t kItemsMany, class Source>
+__device__ __forceinline__ void select_rows(const Source& source, std::uint32_t n,
+                                            std::uint32_t top_k, TopShared<kThreads>& shared) {
     if (n <= top_k) {
-        for (std::uint32_t row = threadIdx.x; row < n; row += kThreads)
-            selected[row] = static_cast<std::int32_t>(row);
-        return;
+        for (std::uint32_t i = threadIdx.x; i < n; i += kThreads)
+            source.keep(i, i, source.score_at(i));
+    } else if (n <= kItemsFew * kThreads) {
+        select_from<kThreads, kItemsFew>(source, n, top_k, shared);
+    } else if (n <= kItemsMany * kThreads) {
+        select_from<kThreads, kItemsMany>(source, n, top_k, shared);
+    } else {
+        select_from<kThreads, 0>(source, n, top_k, shared);
     }
-    if (n <= kItemsFew * kThreads)
-        select_from<kThreads, kItemsFew>(scores, n, top_k, shared, selected);
-    else if (n <= kItemsMany * kThreads)
-        select_from<kThreads, kItemsMany>(scores, n, top_k, shared, selected);
-    else
-        select_from<kThreads, 0>(scores, n, top_k, shared, selected);
 }
 
 }  // namespace plimsoll::kernels::cuda

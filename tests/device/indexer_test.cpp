@@ -359,7 +359,7 @@ TEST(GpuDecodeIndexer, ChoosesExactlyAmongAnyScores) {
     DeviceStep step;
     const char* kinds[] = {"uniform",       "all equal", "two values",
                            "huge and tiny", "zeros",     "spread"};
-    for (const std::uint32_t n_rows : {600u, 3000u, 9000u, 20'000u})
+    for (const std::uint32_t n_rows : {600u, 3000u, 9000u, 40'000u})
         for (std::uint32_t kind = 0; kind < 6; ++kind) {
             const std::uint32_t top_k = kind % 2 == 0 ? 512 : 37;
             const std::string what = std::string(kinds[kind]) + ", rows " + std::to_string(n_rows);
