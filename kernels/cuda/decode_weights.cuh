@@ -5,9 +5,10 @@
 //
 // The order of k inside a product is free as long as weights and inputs agree. A step is 64 values
 // of k. In it the thread with c = lane % 4 owns 16 weights of the row lane / 4, and the four matrix
-// instructions of a step take four of them each (b[0], b[1] of m16n8k16), from all four c. So a
-// thread's quants are one shared load, and its inputs two: 16 consecutive halves of a row, stored
-// in the order of `input_column`.
+// instructions of a step take four of them each, from all four c. So a thread's quants are one
+// shared load, and its inputs two: 16 consecutive halves of a row, stored in the order of
+// `input_column`. Weights that are halves already keep the instruction's own order and come, like
+// their inputs, through load_matrix.
 
 #include "kernels/cuda/iq2_grid.cuh"
 #include "kernels/cuda/weight_planes.hpp"
@@ -94,10 +95,10 @@ __device__ __forceinline__ __half2 scale_and_min(std::uint32_t integers, std::ui
                    half2_of(d_dmin));
 }
 
-/// Rows of a step of halves are 8 chunks of 16 bytes, of which odd rows have each pair swapped: so
-/// eight lanes that read every second chunk of two rows meet all banks once, without padding.
+/// Where a row of 8 chunks of 16 bytes has each: eight lanes meet all banks once, be it one chunk
+/// of eight rows (load_matrix) or every second one of two rows (load_sixteen), without padding.
 __device__ __forceinline__ std::uint32_t chunk_position(std::uint32_t row, std::uint32_t chunk) {
-    return chunk ^ (row % 2);
+    return chunk ^ (row % 8);
 }
 /// Thread c's 16 halves of a row so stored.
 __device__ __forceinline__ void load_sixteen(const unsigned char* row_start, std::uint32_t row,
@@ -118,17 +119,13 @@ struct TileFormat<WeightType::f16> {
     static constexpr std::uint32_t kSteps = 1;
     static constexpr std::uint32_t kQuantsBytes = 128;
     static constexpr std::uint32_t kQuantsPitch = 128;
-    static constexpr bool kSwapped = true;  // chunk_position
+    static constexpr bool kIsHalves = true;  // rows stored by chunk_position
     static constexpr std::uint32_t kScalesBytes = 0;
     static constexpr std::uint32_t kTailBytes = 0;
 
     /// Where in the tile's k the 8 inputs belong that are stored at `chunk` (0 to 7) of a row.
     __device__ static std::uint32_t input_column(std::uint32_t, std::uint32_t chunk) {
         return 8 * chunk;
-    }
-    __device__ static void decode(const TilePlanes& tile, std::uint32_t row, std::uint32_t c,
-                                  std::uint32_t, std::uint32_t, WeightFragment& out) {
-        load_sixteen(tile.quants + row * kQuantsPitch, row, c, out);
     }
 };
 /// Narrowed to float16 on the way into shared memory.
@@ -142,7 +139,7 @@ struct TileFormat<WeightType::q8_0> {
     static constexpr std::uint32_t kSteps = 1;
     static constexpr std::uint32_t kQuantsBytes = 64;
     static constexpr std::uint32_t kQuantsPitch = 64;
-    static constexpr bool kSwapped = false;
+    static constexpr bool kIsHalves = false;
     static constexpr std::uint32_t kScalesBytes = 4;  // d of two blocks
     static constexpr std::uint32_t kTailBytes = 0;
 
@@ -172,7 +169,7 @@ struct TileFormat<WeightType::q2_k> {
     static constexpr std::uint32_t kSteps = 4;
     static constexpr std::uint32_t kQuantsBytes = 64;
     static constexpr std::uint32_t kQuantsPitch = 64;
-    static constexpr bool kSwapped = false;
+    static constexpr bool kIsHalves = false;
     static constexpr std::uint32_t kScalesBytes = 16;
     static constexpr std::uint32_t kTailBytes = 4;
 
@@ -202,7 +199,7 @@ struct TileFormat<WeightType::q4_k> {
     static constexpr std::uint32_t kSteps = 4;
     static constexpr std::uint32_t kQuantsBytes = 128;
     static constexpr std::uint32_t kQuantsPitch = 160;
-    static constexpr bool kSwapped = false;
+    static constexpr bool kIsHalves = false;
     static constexpr std::uint32_t kScalesBytes = 16;  // the head
     static constexpr std::uint32_t kTailBytes = 0;
 
@@ -242,7 +239,7 @@ struct TileFormat<WeightType::iq2_xxs> {
     static constexpr std::uint32_t kSteps = 4;
     static constexpr std::uint32_t kQuantsBytes = 64;
     static constexpr std::uint32_t kQuantsPitch = 80;
-    static constexpr bool kSwapped = false;
+    static constexpr bool kIsHalves = false;
     static constexpr std::uint32_t kScalesBytes = 4;  // d of this block and of its neighbour
     static constexpr std::uint32_t kTailBytes = 0;
 

@@ -138,9 +138,8 @@ public:
                                          ? step * kStepElements + 4 * chunk
                                          : step / Tile::kSteps * (Tile::kSteps * kStepElements) +
                                                Format::input_column(step % Tile::kSteps, chunk);
-        // Four chunks of four floats are a thread's of the product: thread c reads chunk j of its
-        // four at 4j + c, where eight lanes of two rows meet all banks once.
-        const std::uint32_t position = Tile::kIsF32 ? (4 * (chunk % 4) + chunk / 4) ^ (row % 2 * 4)
+        // Floats are stored by eights, as chunks of halves are.
+        const std::uint32_t position = Tile::kIsF32 ? 2 * chunk_position(row, chunk / 2) + chunk % 2
                                                     : chunk_position(row, chunk);
         const bool valid = column < source_.n_in;
         const std::uint32_t piece = valid ? column / kInputElements : 0;
@@ -157,7 +156,7 @@ public:
         const std::uint32_t piece = (span * kChunks + chunk) * kChunkPieces;
         const bool valid = piece < row_pieces;
         const std::uint32_t position =
-            Format::kSwapped ? chunk_position(quant_row(), chunk) : chunk;
+            Format::kIsHalves ? chunk_position(quant_row(), chunk) : chunk;
         unsigned char* destination = to + quant_row() * Format::kQuantsPitch + 16 * position;
 #pragma unroll
         for (std::uint32_t i = 0; i < kQuantRows; ++i) {
@@ -234,8 +233,8 @@ private:
     std::uint32_t scales_at_;                   // blocks
 };
 
-/// A thread's inputs of a step: of the rows g of each fragment, 16 halves in a row; from float32 as
-/// the sum of two halves, about 22 bits.
+/// A thread's inputs of a step, pairs of halves 2s and 2s + 1 for instruction s; from float32 as
+/// the sum of two halves, about 22 bits, for values within twice float16's range.
 template <class Tile, std::uint32_t kActive>
 struct InputFragments {
     std::uint32_t high[kActive][8];
@@ -243,39 +242,79 @@ struct InputFragments {
 
     __device__ __forceinline__ void load(const unsigned char* inputs,
                                          const TilePlace<Tile>& place) {
+        const unsigned char* first = inputs + place.token_first * Tile::kInputPitch;
 #pragma unroll
         for (std::uint32_t n = 0; n < kActive; ++n) {
-            const unsigned char* row =
-                inputs + (place.token_first + 8 * n + place.g) * Tile::kInputPitch;
+            const unsigned char* rows = first + 8 * n * Tile::kInputPitch;
+            const unsigned char* own_row = rows + place.g * Tile::kInputPitch;
             if constexpr (Tile::kIsF32)
-                split(row, place, high[n], low[n]);
+                split(own_row, place, high[n], low[n]);
+            else if constexpr (Tile::Format::kIsHalves)
+                load_matrices(rows, high[n]);
             else
-                load_sixteen(row, place.g, place.c, high[n]);
+                load_sixteen(own_row, place.g, place.c, high[n]);
+        }
+    }
+    __device__ static __forceinline__ void load_matrices(const unsigned char* rows,
+                                                         std::uint32_t (&out)[8]) {
+        const std::uint32_t row = threadIdx.x % 8;
+        const std::uint32_t chunk = threadIdx.x % kWarp / 8;
+        std::uint32_t quarter[4];
+#pragma unroll
+        for (std::uint32_t j = 0; j < 2; ++j) {
+            load_matrix(quarter,
+                        rows + row * Tile::kInputPitch + 16 * chunk_position(row, 4 * j + chunk));
+#pragma unroll
+            for (std::uint32_t i = 0; i < 4; ++i) out[4 * j + i] = quarter[i];
         }
     }
     __device__ static __forceinline__ void split(const unsigned char* row,
                                                  const TilePlace<Tile>& place,
                                                  std::uint32_t (&out_high)[8],
                                                  std::uint32_t (&out_low)[8]) {
+        const __half2 most = __float2half2_rn(65504.0f);
 #pragma unroll
-        for (std::uint32_t j = 0; j < 4; ++j) {
-            const std::uint32_t position = (4 * j + place.c) ^ (place.g % 2 * 4);
-            const auto x = shared_value<float4>(row + 16 * position);
-            split_pair(x.x, x.y, out_high[2 * j], out_low[2 * j]);
-            split_pair(x.z, x.w, out_high[2 * j + 1], out_low[2 * j + 1]);
+        for (std::uint32_t j = 0; j < 8; ++j) {
+            const auto x =
+                shared_value<float2>(row + 32 * chunk_position(place.g, j) + 8 * place.c);
+            const __half2 rounded =
+                __hmin2(__hmax2(__floats2half2_rn(x.x, x.y), __hneg2(most)), most);
+            const float2 wide = __half22float2(rounded);
+            out_high[j] = bits_of(rounded);
+            out_low[j] = bits_of(__floats2half2_rn(x.x - wide.x, x.y - wide.y));
         }
-    }
-    __device__ static __forceinline__ void split_pair(float a, float b, std::uint32_t& out_high,
-                                                      std::uint32_t& out_low) {
-        const __half2 rounded = __floats2half2_rn(saturate_f16(a), saturate_f16(b));
-        const float2 wide = __half22float2(rounded);
-        out_high = bits_of(rounded);
-        out_low = bits_of(__floats2half2_rn(saturate_f16(a - wide.x), saturate_f16(b - wide.y)));
     }
 };
 
-/// Weights are the instruction's A: decoded straight into the registers that it wants in a row,
-/// where as inputs' rows g and g + 8 they would have to be gathered by moves. Inputs are its B.
+/// The first operands of a step's four instructions for 16 weight rows. As the second operand
+/// weights would leave the inputs to be gathered from rows g and g + 8 by moves; decoded, they go
+/// straight into the four registers that the first one takes in a row.
+template <class Tile>
+__device__ __forceinline__ void load_weights(const TilePlanes& planes, const TilePlace<Tile>& place,
+                                             std::uint32_t fragment, std::uint32_t step,
+                                             std::uint32_t (&a)[4][4]) {
+    using Format = typename Tile::Format;
+    if constexpr (Format::kIsHalves) {
+        const std::uint32_t row = threadIdx.x % 16;
+        const std::uint32_t chunk = threadIdx.x % kWarp / 16;
+        const unsigned char* from =
+            planes.quants + (place.column(fragment) + row) * Format::kQuantsPitch;
+#pragma unroll
+        for (std::uint32_t s = 0; s < 4; ++s)
+            load_matrix(a[s], from + 16 * chunk_position(row, 2 * s + chunk));
+    } else {
+        WeightFragment w[2];
+#pragma unroll
+        for (std::uint32_t h = 0; h < 2; ++h)
+            Format::decode(planes, place.column(fragment) + 8 * h + place.g, place.c,
+                           step % Tile::kSteps, step / Tile::kSteps, w[h]);
+#pragma unroll
+        for (std::uint32_t s = 0; s < 4; ++s)
+#pragma unroll
+            for (std::uint32_t i = 0; i < 4; ++i) a[s][i] = w[i % 2][2 * s + i / 2];
+    }
+}
+
 template <class Tile, std::uint32_t kActive>
 __device__ __forceinline__ void multiply_step(const unsigned char* inputs, const TilePlanes& planes,
                                               const TilePlace<Tile>& place, std::uint32_t step,
@@ -284,24 +323,19 @@ __device__ __forceinline__ void multiply_step(const unsigned char* inputs, const
     x.load(inputs, place);
 #pragma unroll
     for (std::uint32_t f = 0; f < Tile::kAcross; ++f) {
-        WeightFragment w[2];
+        std::uint32_t a[4][4];
+        load_weights<Tile>(planes, place, f, step, a);
 #pragma unroll
-        for (std::uint32_t h = 0; h < 2; ++h)
-            Tile::Format::decode(planes, place.column(f) + 8 * h + place.g, place.c,
-                                 step % Tile::kSteps, step / Tile::kSteps, w[h]);
-#pragma unroll
-        for (std::uint32_t s = 0; s < 4; ++s) {
-            const std::uint32_t a[4] = {w[0][2 * s], w[1][2 * s], w[0][2 * s + 1], w[1][2 * s + 1]};
+        for (std::uint32_t s = 0; s < 4; ++s)
 #pragma unroll
             for (std::uint32_t n = 0; n < kActive; ++n) {
                 const std::uint32_t high[2] = {x.high[n][2 * s], x.high[n][2 * s + 1]};
-                mma_f16(sums[f][n], a, high);
+                mma_f16(sums[f][n], a[s], high);
                 if constexpr (Tile::kIsF32) {
                     const std::uint32_t low[2] = {x.low[n][2 * s], x.low[n][2 * s + 1]};
-                    mma_f16(sums[f][n], a, low);
+                    mma_f16(sums[f][n], a[s], low);
                 }
             }
-        }
     }
 }
 
