@@ -118,5 +118,30 @@ TEST(Emulation, ThreadsThatEndedAreNotWaitedFor) {
     for (int thread = 0; thread < 34; ++thread) EXPECT_EQ(counts[thread], thread < 32 ? 72 : 42);
 }
 
+__global__ void double_it(int* value) { *value *= 2; }
+
+TEST(Emulation, AGraphRunsWhenItIsLaunched) {
+    int value = 3;
+    const int start = 5;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t made = nullptr;
+    ASSERT_EQ(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    cudaMemcpyAsync(&value, &start, sizeof(value), cudaMemcpyHostToDevice);
+    launch_kernel(double_it, {1, 1}, {}, &value);
+    launch_kernel(double_it, {1, 1}, {}, &value);
+    ASSERT_EQ(cudaStreamEndCapture(nullptr, &graph), cudaSuccess);
+    EXPECT_EQ(value, 3);
+    std::size_t n_nodes = 0;
+    cudaGraphGetNodes(graph, nullptr, &n_nodes);
+    EXPECT_EQ(n_nodes, 3u);
+    cudaGraphInstantiate(&made, graph);
+    cudaGraphDestroy(graph);
+    for (int times = 0; times < 2; ++times) {
+        cudaGraphLaunch(made, nullptr);
+        EXPECT_EQ(value, 20);
+    }
+    cudaGraphExecDestroy(made);
+}
+
 }  // namespace
 }  // namespace plimsoll::kernels::cuda

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <type_traits>
 
 #include "tests/emulation/scheduler.hpp"
@@ -417,7 +418,22 @@ struct CUstream_st;
 struct CUevent_st;
 using cudaStream_t = CUstream_st*;
 using cudaEvent_t = CUevent_st*;
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2 };
+enum cudaError_t {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorDevicesUnavailable = 46,
+    cudaErrorECCUncorrectable = 214,
+    cudaErrorIllegalAddress = 700,
+    cudaErrorLaunchTimeout = 702,
+    cudaErrorAssert = 710,
+    cudaErrorHardwareStackError = 714,
+    cudaErrorIllegalInstruction = 715,
+    cudaErrorMisalignedAddress = 716,
+    cudaErrorInvalidAddressSpace = 717,
+    cudaErrorInvalidPc = 718,
+    cudaErrorLaunchFailure = 719,
+};
 enum cudaMemcpyKind {
     cudaMemcpyHostToHost = 0,
     cudaMemcpyHostToDevice = 1,
@@ -425,7 +441,12 @@ enum cudaMemcpyKind {
     cudaMemcpyDeviceToDevice = 3,
     cudaMemcpyDefault = 4
 };
-enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0 };
+enum {
+    cudaEventDisableTiming = 2,
+    cudaStreamDefault = 0,
+    cudaStreamNonBlocking = 1,
+    cudaHostAllocDefault = 0
+};
 struct cudaDeviceProp {
     char name[256];
     std::size_t totalGlobalMem;
@@ -449,18 +470,50 @@ inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t n_bytes, c
     if (n_bytes != 0) std::memmove(to, from, n_bytes);
     return cudaSuccess;
 }
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t n_bytes,
-                                   cudaMemcpyKind kind, cudaStream_t = nullptr) {
-    return cudaMemcpy(to, from, n_bytes, kind);
-}
 inline cudaError_t cudaMemset(void* to, int value, std::size_t n_bytes) {
     if (n_bytes != 0) std::memset(to, value, n_bytes);
     return cudaSuccess;
 }
+
+namespace plimsoll::emulation {
+/// What is put on a stream: done at once, or recorded while a graph is captured.
+void enqueue(std::function<void()> work);
+}  // namespace plimsoll::emulation
+
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t n_bytes,
+                                   cudaMemcpyKind kind, cudaStream_t = nullptr) {
+    plimsoll::emulation::enqueue([=] { cudaMemcpy(to, from, n_bytes, kind); });
+    return cudaSuccess;
+}
 inline cudaError_t cudaMemsetAsync(void* to, int value, std::size_t n_bytes,
                                    cudaStream_t = nullptr) {
-    return cudaMemset(to, value, n_bytes);
+    plimsoll::emulation::enqueue([=] { cudaMemset(to, value, n_bytes); });
+    return cudaSuccess;
 }
+
+// Graphs: lists of what was put on a stream. There is one stream.
+
+struct CUgraph_st;
+struct CUgraphExec_st;
+struct CUgraphNode_st;
+using cudaGraph_t = CUgraph_st*;
+using cudaGraphExec_t = CUgraphExec_st*;
+using cudaGraphNode_t = CUgraphNode_st*;
+enum cudaStreamCaptureMode {
+    cudaStreamCaptureModeGlobal = 0,
+    cudaStreamCaptureModeThreadLocal = 1,
+    cudaStreamCaptureModeRelaxed = 2
+};
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* n_nodes);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph,
+                                 unsigned long long flags = 0);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t made, cudaStream_t stream);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t made);
+inline cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+
 inline cudaError_t cudaStreamCreate(cudaStream_t* stream) {
     *stream = nullptr;
     return cudaSuccess;
@@ -476,6 +529,9 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) 
 inline cudaError_t cudaEventCreate(cudaEvent_t* event) {
     *event = nullptr;
     return cudaSuccess;
+}
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+    return cudaEventCreate(event);
 }
 inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t = nullptr) { return cudaSuccess; }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }

@@ -65,6 +65,10 @@ inline std::int32_t dot4_signed_unsigned(std::uint32_t a, std::uint32_t b, std::
     return acc;
 }
 
+inline std::uint32_t permute_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
+    return __byte_perm(low, high, selector);
+}
+
 /// In the order of the device's, with the same bits, but as one meeting of the warp.
 inline float warp_sum(float x) { return emulation::warp_sum(x); }
 inline float warp_max(float x) {
@@ -114,13 +118,16 @@ void launch_kernel(void (*kernel)(Params...), const Shape& shape, const Launch&,
         std::tuple<Params...> params;
     };
     const Call call{kernel, {static_cast<Params>(std::forward<Args>(args))...}};
-    emulation::run_grid(
-        {shape.grid, shape.block, shape.shared_bytes, shape.all_blocks_resident, shape.launcher},
-        [](const void* data) {
-            const auto& made = *static_cast<const Call*>(data);
-            std::apply(made.kernel, made.params);
-        },
-        &call);
+    emulation::enqueue([shape, call] {
+        emulation::run_grid(
+            {shape.grid, shape.block, shape.shared_bytes, shape.all_blocks_resident,
+             shape.launcher},
+            [](const void* data) {
+                const auto& made = *static_cast<const Call*>(data);
+                std::apply(made.kernel, made.params);
+            },
+            &call);
+    });
 }
 
 }  // namespace plimsoll::kernels::cuda
