@@ -213,9 +213,8 @@ __device__ __forceinline__ void write_coefficients(const HcMixParams& mix, float
             values[i] = z;
     }
     __syncwarp();
-    if (lane == 0)
-        sinkhorn<kStreams>(values + 2 * n, n, mix.sinkhorn_iterations, mix.hc_epsilon,
-                           mix.coefficients + n);
+    sinkhorn<kStreams>(values + 2 * n, n, mix.sinkhorn_iterations, mix.hc_epsilon,
+                       mix.coefficients + n);
 }
 
 template <std::uint32_t kStreams, WeightType kType>
@@ -268,6 +267,8 @@ __global__ void __launch_bounds__(kThreads)
     float squares = 0.0f;
     for (std::uint32_t s = 0; s < n; ++s) squares += gram[s * (s + 3) / 2];
     const float scale = inverse_rms(squares, n * hidden, p.mix.rms_epsilon);
+    // The longest chain behind the meeting, so it starts first; the warp has few columns or none.
+    if (blockIdx.x == 0 && warp == kWarps - 1) write_coefficients<kStreams>(p.mix, values, scale);
     float pre[kStreams];
 #pragma unroll
     for (std::uint32_t s = 0; s < kStreams; ++s)
@@ -277,7 +278,6 @@ __global__ void __launch_bounds__(kThreads)
     const float mixed_scale =
         inverse_rms(mixed_squares<kStreams>(p, gram, pre, merged, columns, counter, sums), hidden,
                     p.mix.rms_epsilon);
-    if (blockIdx.x == 0 && warp == kWarps - 1) write_coefficients<kStreams>(p.mix, values, scale);
     for (std::uint32_t i = threadIdx.x; i < columns && first + i < hidden; i += kThreads) {
         float u = 0.0f;
 #pragma unroll

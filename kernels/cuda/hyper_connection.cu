@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kThreads) mix_tokens(const TokenMix p) {
         if (p.mixed_f16 != nullptr) store_halves(p.mixed_f16 + token * hidden + i, out);
     }
     // Behind everything else: the other blocks of the multiprocessor go on meanwhile.
-    if (p.coefficients != nullptr && threadIdx.x == kThreads - kWarp)
+    if (p.coefficients != nullptr && threadIdx.x >= kThreads - kWarp)
         sinkhorn<kStreams>(logits, n, p.sinkhorn_iterations, p.hc_epsilon, post + n);
 }
 

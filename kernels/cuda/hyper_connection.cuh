@@ -54,33 +54,59 @@ __device__ __forceinline__ void to_floats(const EightWeights<kType>& eight, floa
     }
 }
 
-/// comb of one token: softmax of `logits` by row, then columns and rows in turn, by one thread.
+/// Softmax of each row of an [n, n] matrix in shared memory, plus epsilon, in place; a warp
+/// together.
+__device__ __forceinline__ void soften_rows(float* matrix, std::uint32_t n, float epsilon) {
+    constexpr std::uint32_t kOwn = kStreamsMax * kStreamsMax / kWarp;
+    const std::uint32_t lane = threadIdx.x % kWarp;
+    float own[kOwn] = {};
+#pragma unroll
+    for (std::uint32_t i = 0; i < kOwn; ++i) {
+        const std::uint32_t at = lane + i * kWarp;
+        if (at >= n * n) break;
+        const float* row = matrix + at / n * n;
+        float largest = row[0];
+        for (std::uint32_t k = 1; k < n; ++k) largest = fmaxf(largest, row[k]);
+        own[i] = expf(matrix[at] - largest);
+    }
+    __syncwarp();
+#pragma unroll
+    for (std::uint32_t i = 0; i < kOwn; ++i)
+        if (lane + i * kWarp < n * n) matrix[lane + i * kWarp] = own[i];
+    __syncwarp();
+#pragma unroll
+    for (std::uint32_t i = 0; i < kOwn; ++i) {
+        const std::uint32_t at = lane + i * kWarp;
+        if (at >= n * n) break;
+        const float* row = matrix + at / n * n;
+        float sum = 0.0f;
+        for (std::uint32_t k = 0; k < n; ++k) sum += row[k];
+        own[i] = own[i] / sum + epsilon;
+    }
+    __syncwarp();
+#pragma unroll
+    for (std::uint32_t i = 0; i < kOwn; ++i)
+        if (lane + i * kWarp < n * n) matrix[lane + i * kWarp] = own[i];
+    __syncwarp();
+}
+
+/// comb of one token from the softened logits: columns and rows in turn, by one thread.
 ///
 /// The matrix is kept as row[j] * matrix[j][k] * column[k], so that a pass is n sums and n
-/// reciprocals that do not wait for one another; 60 cycles a pass and two passes an iteration. A
-/// pass over rows whose factors are all 1 but for the last bits ends the loop: passes never grow,
-/// so the at most 19 that are left change no element by more than 19 * 2.4e-7 of itself.
+/// reciprocals that do not wait for one another; about 60 cycles a pass and two passes an
+/// iteration. A pass over rows whose factors are all 1 but for the last bits ends the loop: passes
+/// never grow, so the at most 19 that are left change no element by more than 19 * 2.4e-7 of
+/// itself.
 template <std::uint32_t kStreams>
-__device__ __forceinline__ void sinkhorn(const float* logits, std::uint32_t n,
-                                         std::uint32_t iterations, float epsilon, float* comb) {
+__device__ __forceinline__ void balance(const float* softened, std::uint32_t n,
+                                        std::uint32_t iterations, float epsilon, float* comb) {
     constexpr float kSettled = 2.4e-7f;
     float matrix[kStreams][kStreams], row[kStreams], column[kStreams];
 #pragma unroll
     for (std::uint32_t j = 0; j < kStreams; ++j) {
-        float largest = -3.4e38f, sum = 0.0f;
-#pragma unroll
-        for (std::uint32_t k = 0; k < kStreams; ++k) {
-            matrix[j][k] = j < n && k < n ? logits[j * n + k] : -3.4e38f;
-            largest = fmaxf(largest, matrix[j][k]);
-        }
-#pragma unroll
-        for (std::uint32_t k = 0; k < kStreams; ++k) {
-            matrix[j][k] = j < n && k < n ? expf(matrix[j][k] - largest) : 0.0f;
-            sum += matrix[j][k];
-        }
 #pragma unroll
         for (std::uint32_t k = 0; k < kStreams; ++k)
-            matrix[j][k] = j < n && k < n ? matrix[j][k] / sum + epsilon : 0.0f;
+            matrix[j][k] = j < n && k < n ? softened[j * n + k] : 0.0f;
         row[j] = column[j] = 1.0f;
     }
     for (std::uint32_t i = 0;; ++i) {
@@ -111,6 +137,15 @@ __device__ __forceinline__ void sinkhorn(const float* logits, std::uint32_t n,
 #pragma unroll
         for (std::uint32_t k = 0; k < kStreams; ++k)
             if (j < n && k < n) comb[j * n + k] = row[j] * matrix[j][k] * column[k];
+}
+
+/// The Sinkhorn iteration of one token's comb: `logits` in shared memory, overwritten; a warp
+/// together.
+template <std::uint32_t kStreams>
+__device__ __forceinline__ void sinkhorn(float* logits, std::uint32_t n, std::uint32_t iterations,
+                                         float epsilon, float* comb) {
+    soften_rows(logits, n, epsilon);
+    if (threadIdx.x % kWarp == 0) balance<kStreams>(logits, n, iterations, epsilon, comb);
 }
 
 }  // namespace plimsoll::kernels::cuda
