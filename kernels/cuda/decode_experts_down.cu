@@ -12,40 +12,36 @@ constexpr std::uint32_t kThreads = 512;
 constexpr std::uint32_t kWarps = kThreads / kWarp;
 constexpr std::uint32_t kRowsMax = 128;
 
-/// Shared memory of a down block: inner rows of the routed experts, that of the shared one, partial
-/// sums of both, tables of IQ2_XXS.
+/// Shared memory of a block: tables of IQ2_XXS, inner rows of the routed experts, that of the
+/// shared one, partial sums of both.
 struct DownMemory {
-    std::uint32_t row_bytes;  // of a routed expert
+    std::uint32_t tables_bytes;  // their size
+    std::uint32_t row_bytes;     // of a routed expert; the first one begins behind the tables
     std::uint32_t shared_row_bytes;
     std::uint32_t partials_bytes;
     std::uint32_t shared_partials_bytes;
-    std::uint32_t tables_bytes;
     std::uint32_t size_bytes;
 };
 DownMemory down_memory(const DecodeExpertsParams& params, std::uint32_t rows_max) {
     DownMemory memory{};
-    std::uint32_t partials = 0, shared_partials = 0;
-    bool has_tables = false;
+    std::uint32_t partials = 0, shared_partials = 0, shared_row = 0;
     with_format(params.down.type, [&](auto format) {
         using Format = decltype(format);
         memory.row_bytes = shared_row_layout<Format>(params.ff_dim).size_bytes;
         partials =
             partials_of<Format>(rows_max, params.ff_dim / Format::kPiece, params.n_experts_used);
-        has_tables = has_tables || Format::kIq2;
+        memory.tables_bytes = std::max(memory.tables_bytes, kTablesBytes<Format>);
     });
-    std::uint32_t at = memory.row_bytes * params.n_experts_used;
-    memory.shared_row_bytes = at;
     with_format(params.shared_down.type, [&](auto format) {
         using Format = decltype(format);
-        at += shared_row_layout<Format>(params.ff_dim).size_bytes;
+        shared_row = shared_row_layout<Format>(params.ff_dim).size_bytes;
         shared_partials = partials_of<Format>(rows_max, params.ff_dim / Format::kPiece, 1);
-        has_tables = has_tables || Format::kIq2;
+        memory.tables_bytes = std::max(memory.tables_bytes, kTablesBytes<Format>);
     });
-    memory.partials_bytes = at;
-    memory.shared_partials_bytes = at + 4 * partials;
-    memory.tables_bytes = (memory.shared_partials_bytes + 4 * shared_partials + 127) / 128 * 128;
-    memory.size_bytes =
-        memory.tables_bytes + (has_tables ? static_cast<std::uint32_t>(sizeof(Iq2Tables)) : 0);
+    memory.shared_row_bytes = memory.tables_bytes + memory.row_bytes * params.n_experts_used;
+    memory.partials_bytes = memory.shared_row_bytes + shared_row;
+    memory.shared_partials_bytes = memory.partials_bytes + 4 * partials;
+    memory.size_bytes = memory.shared_partials_bytes + 4 * shared_partials;
     return memory;
 }
 
@@ -74,21 +70,20 @@ __device__ float routed_down(const Down& args, const RowRange& rows, const std::
     const std::uint32_t n_slots = experts.router.n_experts_used;
     const std::uint32_t warp = threadIdx.x / kWarp;
     unsigned char* shared = dynamic_shared();
-    const auto* tables = reinterpret_cast<const Iq2Tables*>(shared + args.memory.tables_bytes);
+    unsigned char* mid = shared + args.memory.tables_bytes;
     auto* partials = reinterpret_cast<float*>(shared + args.memory.partials_bytes);
     BandStream<Format, ChosenDown> stream(
         {rows.first, rows.last, experts.ff_dim / Format::kPiece, n_slots}, {experts.down, ids},
         warp, kWarps);
     stream.start();
     for (std::uint32_t slot = 0; slot < n_slots; ++slot)
-        put_row<Format>(shared + slot * args.memory.row_bytes,
+        put_row<Format>(mid + slot * args.memory.row_bytes,
                         {experts.mid + std::uint64_t{slot} * experts.ff_dim, nullptr, 1.0f},
                         experts.ff_dim, warp, kWarps);
     __syncthreads();
     stream.run(
         [&](std::uint32_t slot) {
-            return shared_row<Format>(shared + slot * args.memory.row_bytes, experts.ff_dim,
-                                      tables);
+            return shared_row<Format>(mid + slot * args.memory.row_bytes, experts.ff_dim);
         },
         partials);
     __syncthreads();
@@ -110,9 +105,7 @@ __device__ float shared_down(const Down& args, const RowRange& rows) {
         {rows.first, rows.last, experts.ff_dim / Format::kPiece, 1}, {experts.shared_down},
         threadIdx.x / kWarp, kWarps);
     stream.start();
-    const SharedRow x =
-        shared_row<Format>(shared + args.memory.shared_row_bytes, experts.ff_dim,
-                           reinterpret_cast<const Iq2Tables*>(shared + args.memory.tables_bytes));
+    const SharedRow x = shared_row<Format>(shared + args.memory.shared_row_bytes, experts.ff_dim);
     stream.run([&](std::uint32_t) { return x; }, partials);
     __syncthreads();
     const std::uint32_t row = rows.first + threadIdx.x;
@@ -131,8 +124,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         prefetch_rows<decltype(format)>(experts.shared_down.first, experts.ff_dim, rows.first,
                                         rows.last);
     });
-    if (args.memory.tables_bytes < args.memory.size_bytes)
-        fill_iq2_tables(*reinterpret_cast<Iq2Tables*>(shared + args.memory.tables_bytes));
+    if (args.memory.tables_bytes != 0) fill_iq2_tables();
     wait_for_previous_kernel();
     if (threadIdx.x < n_slots) ids[threadIdx.x] = experts.expert_ids[threadIdx.x];
     __syncthreads();

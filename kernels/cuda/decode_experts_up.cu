@@ -21,19 +21,18 @@ struct GateAndUp {
     }
 };
 
-/// Shared memory of an up block: the input row, partial sums, tables of IQ2_XXS.
+/// Shared memory of a block: tables of IQ2_XXS, the input row, partial sums.
 template <class Format>
 struct UpMemory {
+    std::uint32_t row_bytes;
     std::uint32_t partials_bytes;
-    std::uint32_t tables_bytes;
     std::uint32_t size_bytes;
 
     __host__ __device__ UpMemory(std::uint32_t hidden, std::uint32_t rows_max)
-        : partials_bytes(shared_row_layout<Format>(hidden).size_bytes),
-          tables_bytes((partials_bytes +
-                        partials_of<Format>(rows_max, hidden / Format::kPiece, 2) * 4 + 127) /
-                       128 * 128),
-          size_bytes(tables_bytes + (Format::kIq2 ? sizeof(Iq2Tables) : 0)) {}
+        : row_bytes(kTablesBytes<Format>),
+          partials_bytes(row_bytes + shared_row_layout<Format>(hidden).size_bytes),
+          size_bytes(partials_bytes +
+                     partials_of<Format>(rows_max, hidden / Format::kPiece, 2) * 4) {}
 };
 
 /// The stream's products, and the inner row of a slot made of them.
@@ -43,8 +42,7 @@ __device__ void finish_up(const Experts& experts, Stream& stream, const RowRange
     unsigned char* shared = dynamic_shared();
     const UpMemory<Format> memory(experts.hidden, rows.last - rows.first);
     auto* partials = reinterpret_cast<float*>(shared + memory.partials_bytes);
-    const SharedRow x = shared_row<Format>(
-        shared, experts.hidden, reinterpret_cast<const Iq2Tables*>(shared + memory.tables_bytes));
+    const SharedRow x = shared_row<Format>(shared + memory.row_bytes, experts.hidden);
     stream.run([&](std::uint32_t) { return x; }, partials);
     __syncthreads();
     for (std::uint32_t r = rows.first + threadIdx.x; r < rows.last; r += kThreads) {
@@ -60,16 +58,15 @@ __device__ void finish_up(const Experts& experts, Stream& stream, const RowRange
 template <class Format>
 __device__ void shared_up(const Experts& experts) {
     const RowRange rows = share_of_rows(experts.ff_dim, experts.n_shared_blocks, blockIdx.x);
-    const UpMemory<Format> memory(experts.hidden, rows.last - rows.first);
     const std::uint32_t warp = threadIdx.x / kWarp;
     const GateAndUp planes{experts.shared_gate.first, experts.shared_up.first};
     BandStream<Format, GateAndUp> stream(
         {rows.first, rows.last, experts.hidden / Format::kPiece, 2}, planes, warp, kWarps);
     stream.start();
-    if constexpr (Format::kIq2)
-        fill_iq2_tables(*reinterpret_cast<Iq2Tables*>(dynamic_shared() + memory.tables_bytes));
+    if constexpr (Format::kIq2) fill_iq2_tables();
     wait_for_previous_kernel();
-    put_row<Format>(dynamic_shared(), {experts.input, nullptr, 1.0f}, experts.hidden, warp, kWarps);
+    put_row<Format>(dynamic_shared() + kTablesBytes<Format>, {experts.input, nullptr, 1.0f},
+                    experts.hidden, warp, kWarps);
     __syncthreads();
     finish_up<Format>(experts, stream, rows, experts.router.n_experts_used, 1.0f);
 }
@@ -81,10 +78,8 @@ __device__ void routed_up(const Experts& experts, Routing& routing) {
     const std::uint32_t slot = block / experts.n_blocks_per_slot;
     const RowRange rows = share_of_rows(experts.ff_dim, experts.n_blocks_per_slot,
                                         block - slot * experts.n_blocks_per_slot);
-    const UpMemory<Format> memory(experts.hidden, rows.last - rows.first);
     const std::uint32_t warp = threadIdx.x / kWarp;
-    if constexpr (Format::kIq2)
-        fill_iq2_tables(*reinterpret_cast<Iq2Tables*>(dynamic_shared() + memory.tables_bytes));
+    if constexpr (Format::kIq2) fill_iq2_tables();
     wait_for_previous_kernel();
     RouterInput router = experts.router;
     if (router.table_row != nullptr)
@@ -95,8 +90,8 @@ __device__ void routed_up(const Experts& experts, Routing& routing) {
     if (warp == 0)
         choose_experts(router, routing);
     else
-        put_row<Format>(dynamic_shared(), {experts.input, nullptr, 1.0f}, experts.hidden, warp - 1,
-                        kWarps - 1);
+        put_row<Format>(dynamic_shared() + kTablesBytes<Format>, {experts.input, nullptr, 1.0f},
+                        experts.hidden, warp - 1, kWarps - 1);
     __syncthreads();
     if (block == 0 && threadIdx.x < router.n_experts_used) {
         experts.expert_ids[threadIdx.x] = routing.ids[threadIdx.x];

@@ -42,19 +42,18 @@ struct OneMatrix {
     __device__ const WeightPlanes& operator()(std::uint32_t) const { return planes; }
 };
 
-/// Shared memory of a block: the row, then the partial sums, then the tables of IQ2_XXS.
+/// Shared memory of a block: the tables of IQ2_XXS, the row, the partial sums.
 template <class Format>
 struct BlockMemory {
+    std::uint32_t row_bytes;
     std::uint32_t partials_bytes;
-    std::uint32_t tables_bytes;
     std::uint32_t size_bytes;
 
     __host__ __device__ BlockMemory(std::uint32_t n_in, std::uint32_t rows_max)
-        : partials_bytes(shared_row_layout<Format>(n_in).size_bytes),
-          tables_bytes(
-              (partials_bytes + partials_of<Format>(rows_max, n_in / Format::kPiece, 1) * 4 + 127) /
-              128 * 128),
-          size_bytes(tables_bytes + (Format::kIq2 ? sizeof(Iq2Tables) : 0)) {}
+        : row_bytes(kTablesBytes<Format>),
+          partials_bytes(row_bytes + shared_row_layout<Format>(n_in).size_bytes),
+          size_bytes(partials_bytes + partials_of<Format>(rows_max, n_in / Format::kPiece, 1) * 4) {
+    }
 };
 
 template <class Format>
@@ -66,15 +65,14 @@ __device__ void multiply(const Product& product, const Products& all, float* squ
     const std::uint32_t group_row = group * product.rows_per_group;
     const BandShare share{group_row + range.first, group_row + range.last,
                           product.n_in / Format::kPiece, 1};
-    unsigned char* shared = dynamic_shared();
     const BlockMemory<Format> memory(product.n_in, range.last - range.first);
-    auto* partials = reinterpret_cast<float*>(shared + memory.partials_bytes);
-    auto* tables = reinterpret_cast<Iq2Tables*>(shared + memory.tables_bytes);
+    unsigned char* shared = dynamic_shared() + memory.row_bytes;
+    auto* partials = reinterpret_cast<float*>(dynamic_shared() + memory.partials_bytes);
     const std::uint32_t warp = threadIdx.x / kWarp;
     BandStream<Format, OneMatrix> stream(share, {product.planes}, warp, kWarps);
 
     if (product.rows_min == 0) stream.start();
-    if constexpr (Format::kIq2) fill_iq2_tables(*tables);
+    if constexpr (Format::kIq2) fill_iq2_tables();
     wait_for_previous_kernel();
     if (product.rows_min != 0) {
         if ((all.state->position + 1) / 4 <= product.rows_min) return;
@@ -86,7 +84,7 @@ __device__ void multiply(const Product& product, const Products& all, float* squ
         row.factor = row_inverse_rms(input, product.n_in, all.rms_epsilon, squares);
     put_row<Format>(shared, row, product.n_in, warp, kWarps);
     __syncthreads();
-    const SharedRow x = shared_row<Format>(shared, product.n_in, tables);
+    const SharedRow x = shared_row<Format>(shared, product.n_in);
     stream.run([&](std::uint32_t) { return x; }, partials);
     __syncthreads();
     for (std::uint32_t r = share.row_first + threadIdx.x; r < share.row_last; r += kThreads)

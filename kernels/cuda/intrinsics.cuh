@@ -140,6 +140,15 @@ __device__ __forceinline__ std::int32_t dot4_signed_unsigned(std::uint32_t a, st
     return d;
 }
 
+/// Four of the eight bytes of (low, high), the one named by each of the selector's four lower
+/// nibbles. __byte_perm masks nibbles to 3 bits first; here they must be below 8.
+__device__ __forceinline__ std::uint32_t permute_bytes(std::uint32_t low, std::uint32_t high,
+                                                       std::uint32_t selector) {
+    std::uint32_t d;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(low), "r"(high), "r"(selector));
+    return d;
+}
+
 // Warps.
 
 __device__ __forceinline__ float warp_sum(float x) {

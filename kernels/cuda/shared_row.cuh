@@ -7,6 +7,10 @@
 
 namespace plimsoll::kernels::cuda {
 
+/// Where dynamic shared memory begins for others than the tables of IQ2_XXS.
+template <class Format>
+inline constexpr std::uint32_t kTablesBytes = Format::kIq2 ? sizeof(Iq2Tables) : 0;
+
 /// Byte offsets inside a row's shared memory.
 struct SharedRowLayout {
     std::uint32_t low_bytes;
@@ -19,23 +23,21 @@ __host__ __device__ constexpr SharedRowLayout shared_row_layout(std::uint32_t n)
     if constexpr (Format::kScaleElements == 0) {
         return {0, 0, 0, n * 4};
     } else {
-        const std::uint32_t scales = n / Format::kScaleElements * 4;
+        const std::uint32_t scales = (n / Format::kScaleElements * 4 + 15) / 16 * 16;
         const std::uint32_t sums = Format::kMins ? n / 16 * 4 : 0;
-        return {n, 2 * n, 2 * n + scales, (2 * n + scales + sums + 15) / 16 * 16};
+        return {n, 2 * n, 2 * n + scales, 2 * n + scales + sums};
     }
 }
 
 template <class Format>
-__device__ __forceinline__ SharedRow shared_row(const unsigned char* shared, std::uint32_t n,
-                                                const Iq2Tables* iq2) {
+__device__ __forceinline__ SharedRow shared_row(const unsigned char* shared, std::uint32_t n) {
     const SharedRowLayout layout = shared_row_layout<Format>(n);
     SharedRow row{};
     row.high = reinterpret_cast<const uint4*>(shared);
     row.low = reinterpret_cast<const uint4*>(shared + layout.low_bytes);
     row.scale = reinterpret_cast<const float*>(shared + layout.scale_bytes);
-    row.sum = reinterpret_cast<const std::int32_t*>(shared + layout.sum_bytes);
+    row.sum = shared + layout.sum_bytes;
     row.values = reinterpret_cast<const float4*>(shared);
-    row.iq2 = iq2;
     row.n_pieces = n / Format::kPiece;
     return row;
 }
@@ -103,7 +105,7 @@ __device__ void put_eight(unsigned char* shared, const SharedRowLayout& layout, 
     if (e % Format::kScaleElements == 0)
         reinterpret_cast<float*>(shared + layout.scale_bytes)[e / Format::kScaleElements] = d;
     if constexpr (Format::kMins)
-        if (e % 16 == 0) reinterpret_cast<std::int32_t*>(shared + layout.sum_bytes)[slot] = sum;
+        if (e % 16 == 0) Format::put_sum(shared + layout.sum_bytes, place, n / Format::kPiece, sum);
 }
 
 /// Puts a row of n activations into shared memory, by warp `warp` of `n_warps` that share the work.
