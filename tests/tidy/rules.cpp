@@ -38,7 +38,7 @@ const std::vector<Layer> kLayers = {
      "kernels compute on memory they are handed: move this to runtime/"},
     {"offload/",
      {"offload/"},
-     {"liburing.h", "fcntl.h", "sys/stat.h", "sys/mman.h", "sys/uio.h", "unistd.h"},
+     {"liburing.h", "fcntl.h", "sys/stat.h", "sys/mman.h", "sys/uio.h", "sys/vfs.h", "unistd.h"},
      {},
      "offload knows byte ranges and slots: move this to runtime/"},
     {"runtime/",
