@@ -115,29 +115,30 @@ __device__ __forceinline__ UnitShape unit_shape(const AttentionRows& rows) {
     return {(rows.head_dim - rope_dim) / kUnitElements, rows.head_dim / kUnitElements};
 }
 
-/// A unit as loaded. Loading and converting are apart so that several loads are in flight, or
-/// tensor-core work lies between.
+/// A unit as loaded, or two of packed rows. Loading and converting are apart so that several loads
+/// are in flight, or tensor-core work lies between.
 struct RawUnit {
-    uint4 part[4];  // f32: all; tail: two; codes: one, and the exponent in part[1].x
+    uint4 part[4];  // f32: all; tail: two of them; codes: one, and the exponent in the next one's x
 };
 
+/// A unit of a packed row takes parts kPacked and kPacked + 1, one of a float32 row all four.
+template <int kPacked>
 __device__ __forceinline__ void load_unit(RawUnit& raw, const RowPlace& place,
                                           const UnitShape& shape, std::uint32_t unit) {
     const uint4 zero = make_uint4(0, 0, 0, 0);
-    raw.part[0] = raw.part[1] = raw.part[2] = raw.part[3] = zero;
-    if (place.data == nullptr || unit >= shape.n_units) return;
+    const bool present = place.data != nullptr && unit < shape.n_units;
     if (place.exponents == nullptr) {
         const auto* from = reinterpret_cast<const uint4*>(place.data) + 4 * unit;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) raw.part[i] = from[i];
+        for (int i = 0; i < 4; ++i) raw.part[i] = present ? from[i] : zero;
     } else if (unit < shape.n_code_units) {
-        raw.part[0] = reinterpret_cast<const uint4*>(place.data)[unit];
-        raw.part[1].x = place.exponents[unit / (kFp8Block / kUnitElements)];
+        raw.part[kPacked] = reinterpret_cast<const uint4*>(place.data)[unit];
+        raw.part[kPacked + 1].x = place.exponents[unit / (kFp8Block / kUnitElements)];
     } else {
         const auto* from =
             reinterpret_cast<const uint4*>(place.tail) + 2 * (unit - shape.n_code_units);
-        raw.part[0] = from[0];
-        raw.part[1] = from[1];
+        raw.part[kPacked] = present ? from[0] : zero;
+        raw.part[kPacked + 1] = present ? from[1] : zero;
     }
 }
 
@@ -180,6 +181,7 @@ __device__ __forceinline__ uint4 halves_from_floats(const uint4& a, const uint4&
 }
 
 /// Sixteen halves of a unit at `to` (shared, aligned to 16).
+template <int kPacked>
 __device__ __forceinline__ void store_unit(__half* to, const RawUnit& raw, const RowPlace& place,
                                            const UnitShape& shape, std::uint32_t unit) {
     uint4 low, high;
@@ -188,14 +190,15 @@ __device__ __forceinline__ void store_unit(__half* to, const RawUnit& raw, const
         high = halves_from_floats(raw.part[2], raw.part[3]);
     } else if (unit < shape.n_code_units) {
         // 2^(e - 127 + 8) in float16: e is at least 105, and above 134 nothing is finite.
-        const std::uint32_t stored = raw.part[1].x < 134u ? raw.part[1].x : 134u;
+        const uint4& codes = raw.part[kPacked];
+        const std::uint32_t stored = min(raw.part[kPacked + 1].x, 134u);
         const std::uint32_t scale_bits = (stored > 105u ? stored - 104u : 1u) << 10;
         const __half2 scale = half_pair(scale_bits | (scale_bits << 16));
-        low = halves_from_codes(raw.part[0].x, raw.part[0].y, scale);
-        high = halves_from_codes(raw.part[0].z, raw.part[0].w, scale);
+        low = halves_from_codes(codes.x, codes.y, scale);
+        high = halves_from_codes(codes.z, codes.w, scale);
     } else {
-        low = raw.part[0];
-        high = raw.part[1];
+        low = raw.part[kPacked];
+        high = raw.part[kPacked + 1];
     }
     // Units of a row are 32 bytes apart: every other four store their second half first, so that
     // eight lanes always fill all banks.
@@ -205,8 +208,7 @@ __device__ __forceinline__ void store_unit(__half* to, const RawUnit& raw, const
     out[swaps ? 0 : 1] = swaps ? low : high;
 }
 
-/// Units of a tile that thread `thread` of kThreads decodes: `first_step` to `end_step` of
-/// kRows * kHeadDim / 16 / kThreads in all.
+/// The share of a tile that a thread decodes: kSteps units.
 template <int kHeadDim, int kRows, int kThreads>
 struct TileDecoder {
     static constexpr std::uint32_t kUnits = kHeadDim / kUnitElements;
@@ -216,18 +218,23 @@ struct TileDecoder {
     static __device__ __forceinline__ bool holds(std::uint32_t step) {
         return kRows * kUnits % kThreads == 0 || threadIdx.x + step * kThreads < kRows * kUnits;
     }
+    static __device__ __forceinline__ bool is_packed(const RowPlace* places, std::uint32_t step) {
+        return places[(threadIdx.x + step * kThreads) / kUnits].exponents != nullptr;
+    }
+    template <int kPacked = 0>
     static __device__ __forceinline__ void load(RawUnit& raw, const RowPlace* places,
                                                 const UnitShape& shape, std::uint32_t step) {
         const std::uint32_t at = threadIdx.x + step * kThreads;
-        if (holds(step)) load_unit(raw, places[at / kUnits], shape, at % kUnits);
+        if (holds(step)) load_unit<kPacked>(raw, places[at / kUnits], shape, at % kUnits);
     }
+    template <int kPacked = 0>
     static __device__ __forceinline__ void store(__half* tile, const RawUnit& raw,
                                                  const RowPlace* places, const UnitShape& shape,
                                                  std::uint32_t step) {
         const std::uint32_t at = threadIdx.x + step * kThreads;
         if (holds(step))
-            store_unit(tile + at / kUnits * kRowHalves + at % kUnits * kUnitElements, raw,
-                       places[at / kUnits], shape, at % kUnits);
+            store_unit<kPacked>(tile + at / kUnits * kRowHalves + at % kUnits * kUnitElements, raw,
+                                places[at / kUnits], shape, at % kUnits);
     }
 };
 

@@ -167,41 +167,78 @@ __device__ __forceinline__ void rescale_sums(
             for (int i = 0; i < 4; ++i) sums[h][c][i] *= factor[h][i / 2];
 }
 
-/// Adds the tile's weighted rows, and meanwhile decodes the next tile where `next` is not null: a
-/// unit is loaded, some columns are added, and the unit is stored.
+/// The part of the next tile that is decoded between two halves of a step's products: two units at
+/// head_dim 512. Units of packed rows are small enough to be loaded together, ahead of both halves,
+/// and wait for no load; two of float32 rows would not fit the registers and go one by one.
+template <class Config>
+struct StepDecoder {
+    using Decoder = typename Config::Decoder;
+    static constexpr std::uint32_t kSteps = Config::kRows / 16;
+    static constexpr std::uint32_t kUnits = (Decoder::kSteps + kSteps - 1) / kSteps;
+    static_assert(kUnits <= 2 && (kUnits == 1 || Decoder::kSteps % 2 == 0));
+
+    __half* next;  // null: nothing to decode
+    const RowPlace* places;
+    UnitShape shape;
+    RawUnit raw;
+    bool together;
+
+    __device__ __forceinline__ bool decodes(std::uint32_t step) const {
+        return next != nullptr && step * kUnits < Decoder::kSteps;
+    }
+    __device__ __forceinline__ void before(std::uint32_t step) {
+        if (!decodes(step)) return;
+        Decoder::template load<0>(raw, places, shape, step * kUnits);
+        if constexpr (kUnits == 2) {
+            together =
+                Decoder::is_packed(places, step * 2) && Decoder::is_packed(places, step * 2 + 1);
+            if (together) Decoder::template load<2>(raw, places, shape, step * 2 + 1);
+        }
+    }
+    __device__ __forceinline__ void between(std::uint32_t step) {
+        if constexpr (kUnits == 2) {
+            if (!decodes(step) || together) return;
+            Decoder::template store<0>(next, raw, places, shape, step * 2);
+            Decoder::template load<2>(raw, places, shape, step * 2 + 1);
+        }
+    }
+    __device__ __forceinline__ void behind(std::uint32_t step) {
+        if (!decodes(step)) return;
+        if constexpr (kUnits == 2) {
+            if (together) Decoder::template store<0>(next, raw, places, shape, step * 2);
+            Decoder::template store<2>(next, raw, places, shape, step * 2 + 1);
+        } else {
+            Decoder::template store<0>(next, raw, places, shape, step);
+        }
+    }
+};
+
+/// Adds the tile's weighted rows, and meanwhile decodes the next tile. `decoder` has its first
+/// units on their way.
 template <class Config>
 __device__ __forceinline__ void add_values(
     float (&sums)[Config::kHeadTiles][Config::kColumnTiles][4],
-    const typename Config::Shared& shared, const __half* tile, __half* next,
-    const UnitShape& unit_shape, const FastWarp& warp) {
-    using Decoder = typename Config::Decoder;
+    const typename Config::Shared& shared, const __half* tile, StepDecoder<Config>& decoder,
+    const FastWarp& warp) {
     constexpr int kSteps = Config::kRows / 16;
-    constexpr int kDecodes = (static_cast<int>(Decoder::kSteps) + kSteps - 1) / kSteps;
-    constexpr int kColumnPart = Config::kColumnTiles / kDecodes;
-    static_assert(kColumnPart % 2 == 0 && kColumnPart * kDecodes == Config::kColumnTiles);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
+        if (step != 0) decoder.before(step);
         std::uint32_t a[Config::kHeadTiles][4];
 #pragma unroll
         for (int h = 0; h < Config::kHeadTiles; ++h)
             load_weights<Config>(a[h], shared, warp, h, 16 * step);
 #pragma unroll
-        for (int part = 0; part < kDecodes; ++part) {
-            const int unit = step * kDecodes + part;
-            const bool decodes = next != nullptr && unit < static_cast<int>(Decoder::kSteps);
-            RawUnit raw;
-            if (decodes) Decoder::load(raw, shared.places, unit_shape, unit);
+        for (int c = 0; c < Config::kColumnTiles; c += 2) {
+            if (c == Config::kColumnTiles / 2) decoder.between(step);
+            std::uint32_t b[4];
+            load_b_values(b, tile, Config::kRowHalves, 16 * step,
+                          warp.member * Config::kColumns + 8 * c);
 #pragma unroll
-            for (int c = part * kColumnPart; c < (part + 1) * kColumnPart; c += 2) {
-                std::uint32_t b[4];
-                load_b_values(b, tile, Config::kRowHalves, 16 * step,
-                              warp.member * Config::kColumns + 8 * c);
-#pragma unroll
-                for (int h = 0; h < Config::kHeadTiles; ++h)
-                    mma_pair(sums[h][c], sums[h][c + 1], a[h], b);
-            }
-            if (decodes) Decoder::store(next, raw, shared.places, unit_shape, unit);
+            for (int h = 0; h < Config::kHeadTiles; ++h)
+                mma_pair(sums[h][c], sums[h][c + 1], a[h], b);
         }
+        decoder.behind(step);
     }
 }
 
@@ -251,12 +288,13 @@ __device__ __forceinline__ void place_rows(typename Config::Shared& shared, cons
         shared.places[threadIdx.x] = listed_row(args.rows, list, first + threadIdx.x, compressed);
 }
 
-/// A tile at once, where no products can lie between: loads of four units together.
+/// A tile at once, where no products can lie between: loads of several units together.
 template <class Config>
 __device__ __forceinline__ void decode_tile(typename Config::Shared& shared, __half* tile,
                                             const UnitShape& unit_shape) {
     using Decoder = typename Config::Decoder;
-    constexpr std::uint32_t kTogether = Decoder::kSteps < 4 ? Decoder::kSteps : 4;
+    constexpr std::uint32_t kMost = Config::kBuffers == 2 ? 4 : 2;  // registers hold sums then
+    constexpr std::uint32_t kTogether = Decoder::kSteps < kMost ? Decoder::kSteps : kMost;
     static_assert(Decoder::kSteps % kTogether == 0);
 #pragma unroll
     for (std::uint32_t step = 0; step < Decoder::kSteps; step += kTogether) {
@@ -316,16 +354,17 @@ __global__ void __launch_bounds__(kFastThreads, 1) attention_fast_kernel(const F
             half_logits<Config>(logits, shared, shared.tile[buffer], warp);
             send_logits<Config>(shared, warp, logits, kept);
         }
+        StepDecoder<Config> decoder{nullptr, shared.places, shape, {}, false};
+        if (Config::kBuffers == 2 && has_next) decoder.next = shared.tile[buffer ^ 1];
         __syncthreads();
+        decoder.before(0);
         if (owns_slice) weigh_rows<Config>(shared, warp, kept, list.n_rows - first, softmax);
         __syncthreads();
         rescale_sums<Config>(sums, shared, warp);
+        add_values<Config>(sums, shared, shared.tile[buffer], decoder, warp);
         if constexpr (Config::kBuffers == 2) {
-            add_values<Config>(sums, shared, shared.tile[buffer],
-                               has_next ? shared.tile[buffer ^ 1] : nullptr, shape, warp);
             buffer ^= 1;
         } else {
-            add_values<Config>(sums, shared, shared.tile[0], nullptr, shape, warp);
             __syncthreads();
             if (has_next) decode_tile<Config>(shared, shared.tile[0], shape);
         }
