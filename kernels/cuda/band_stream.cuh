@@ -78,6 +78,12 @@ public:
         for (std::uint32_t step = 0; step < Format::kSteps; ++step) fetch(step);
     }
 
+    /// The row behind those that the block's first tasks read.
+    __device__ std::uint32_t first_row_not_started() const {
+        const std::uint32_t row = share_.row_first + n_warps_ / n_segments_ * Format::kBand;
+        return row < share_.row_last ? row : share_.row_last;
+    }
+
     /// Every task of this warp; sums to partials[task][row of the band].
     template <class Rows>
     __device__ void run(const Rows& rows, float* partials) {

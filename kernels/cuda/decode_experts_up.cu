@@ -63,6 +63,9 @@ __device__ void shared_up(const Experts& experts) {
     BandStream<Format, GateAndUp> stream(
         {rows.first, rows.last, experts.hidden / Format::kPiece, 2}, planes, warp, kWarps);
     stream.start();
+    // While the routed experts are not known, DRAM has no other work than these.
+    for (std::uint32_t matrix = 0; matrix < 2; ++matrix)
+        prefetch_rows<Format>(planes(matrix), experts.hidden, rows.first, rows.last);
     if constexpr (Format::kIq2) fill_iq2_tables();
     wait_for_previous_kernel();
     put_row<Format>(dynamic_shared() + kTablesBytes<Format>, {experts.input, nullptr, 1.0f},
