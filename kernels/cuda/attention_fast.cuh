@@ -131,6 +131,17 @@ __device__ __forceinline__ void weigh_rows(typename Config::Shared& shared, cons
         }
 }
 
+/// The own slice's factors for the output, one over the sum of weights, where rescale had its own.
+template <class Config>
+__device__ __forceinline__ void finish_softmax(typename Config::Shared& shared,
+                                               const FastWarp& warp, const SliceSoftmax& softmax) {
+    float sum = softmax.sum + __shfl_xor_sync(kAllLanes, softmax.sum, 1);
+    sum += __shfl_xor_sync(kAllLanes, sum, 2);
+    if (warp.column == 0)
+        shared.rescale[warp.head_group * (Config::kHeads / 2) + 8 * warp.member + warp.row] =
+            1.0f / sum;
+}
+
 /// The weights of 16 heads as an A fragment: two slices.
 template <class Config>
 __device__ __forceinline__ void load_weights(std::uint32_t (&a)[4],
@@ -370,13 +381,7 @@ __global__ void __launch_bounds__(kFastThreads, 1) attention_fast_kernel(const F
         }
     }
     __syncthreads();  // queries and factors are read
-    if (owns_slice) {
-        float sum = softmax.sum + __shfl_xor_sync(kAllLanes, softmax.sum, 1);
-        sum += __shfl_xor_sync(kAllLanes, sum, 2);
-        if (warp.column == 0)
-            shared.rescale[warp.head_group * (Config::kHeads / 2) + 8 * warp.member + warp.row] =
-                1.0f / sum;
-    }
+    if (owns_slice) finish_softmax<Config>(shared, warp, softmax);
     __syncthreads();
     store_output<Config>(sums, shared, args, warp, token, head_first);
 }
