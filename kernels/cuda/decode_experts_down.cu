@@ -76,10 +76,8 @@ __device__ float routed_down(const Down& args, const RowRange& rows, const std::
         {rows.first, rows.last, experts.ff_dim / Format::kPiece, n_slots}, {experts.down, ids},
         warp, kWarps);
     stream.start();
-    for (std::uint32_t slot = 0; slot < n_slots; ++slot)
-        put_row<Format>(mid + slot * args.memory.row_bytes,
-                        {experts.mid + std::uint64_t{slot} * experts.ff_dim, nullptr, 1.0f},
-                        experts.ff_dim, warp, kWarps);
+    put_rows<Format>(mid, args.memory.row_bytes, {experts.mid, nullptr, 1.0f}, n_slots,
+                     experts.ff_dim, warp, kWarps);
     __syncthreads();
     stream.run(
         [&](std::uint32_t slot) {

@@ -83,6 +83,8 @@ __device__ void routed_up(const Experts& experts, Routing& routing) {
                                         block - slot * experts.n_blocks_per_slot);
     const std::uint32_t warp = threadIdx.x / kWarp;
     if constexpr (Format::kIq2) fill_iq2_tables();
+    if (experts.router.bias != nullptr && 16 * threadIdx.x < experts.router.n_experts)
+        prefetch_l2(experts.router.bias + 16 * threadIdx.x);
     wait_for_previous_kernel();
     RouterInput router = experts.router;
     if (router.table_row != nullptr)

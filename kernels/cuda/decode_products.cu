@@ -83,6 +83,9 @@ __device__ void multiply(const Product& product, const Products& all, float* squ
                               share.row_last - from < rows ? share.row_last : from + rows);
     }
     if constexpr (Format::kIq2) fill_iq2_tables();
+    if (product.norm_weight != nullptr)
+        for (std::uint32_t e = 16 * threadIdx.x; e < product.n_in; e += 16 * kThreads)
+            prefetch_l2(product.norm_weight + e);
     wait_for_previous_kernel();
     if (product.rows_min != 0) {
         if ((all.state->position + 1) / 4 <= product.rows_min) return;

@@ -42,14 +42,14 @@ __device__ __forceinline__ SharedRow shared_row(const unsigned char* shared, std
     return row;
 }
 
-/// The input of a row: x, or x * factor * norm_weight.
+/// The input of rows: x, or for a single row x * factor * norm_weight.
 struct RowInput {
     const float* x;
     const float* norm_weight;  // or null
     float factor;
 
-    __device__ float4 at(std::uint32_t e) const {
-        float4 v = *reinterpret_cast<const float4*>(x + e);
+    __device__ float4 at(std::uint32_t row, std::uint32_t n, std::uint32_t e) const {
+        float4 v = *reinterpret_cast<const float4*>(x + std::uint64_t{row} * n + e);
         if (norm_weight == nullptr) return v;
         const float4 w = *reinterpret_cast<const float4*>(norm_weight + e);
         v.x = v.x * factor * w.x, v.y = v.y * factor * w.y;
@@ -108,31 +108,58 @@ __device__ void put_eight(unsigned char* shared, const SharedRowLayout& layout, 
         if (e % 16 == 0) Format::put_sum(shared + layout.sum_bytes, place, n / Format::kPiece, sum);
 }
 
-/// Puts a row of n activations into shared memory, by warp `warp` of `n_warps` that share the work.
-/// The caller's block meets afterwards.
+/// Puts n_rows rows of n activations, one behind the other in device memory, into shared memory, at
+/// row_bytes from one another; by warp `warp` of `n_warps` that share the work. The caller's block
+/// meets afterwards.
+template <class Format>
+__device__ void put_rows(unsigned char* shared, std::uint32_t row_bytes, const RowInput& input,
+                         std::uint32_t n_rows, std::uint32_t n, std::uint32_t warp,
+                         std::uint32_t n_warps) {
+    const std::uint32_t lane = threadIdx.x % kWarp;
+    if constexpr (Format::kScaleElements == 0) {
+        for (std::uint32_t at = 4 * (warp * kWarp + lane); at < n_rows * n;
+             at += 4 * n_warps * kWarp) {
+            const std::uint32_t row = at / n;
+            const Place place = Format::place(at - row * n);
+            reinterpret_cast<float4*>(
+                shared + row * row_bytes)[place.part * (n / Format::kPiece) + place.piece] =
+                input.at(row, n, at - row * n);
+        }
+    } else {
+        // A warp's first four blocks of 256 are read at once: one latency instead of four.
+        constexpr std::uint32_t kAtOnce = 4;
+        const SharedRowLayout layout = shared_row_layout<Format>(n);
+        const std::uint32_t blocks_of_row = (n + 255) / 256;
+        const std::uint32_t n_blocks = n_rows * blocks_of_row;
+        for (std::uint32_t first = warp; first < n_blocks; first += kAtOnce * n_warps) {
+            float4 values[kAtOnce][2] = {};
+#pragma unroll
+            for (std::uint32_t i = 0; i < kAtOnce; ++i) {
+                const std::uint32_t block = first + i * n_warps;
+                const std::uint32_t row = block / blocks_of_row;
+                const std::uint32_t e = (block - row * blocks_of_row) * 256 + 8 * lane;
+                if (block >= n_blocks || e >= n) continue;
+                values[i][0] = input.at(row, n, e);
+                values[i][1] = input.at(row, n, e + 4);
+            }
+#pragma unroll
+            for (std::uint32_t i = 0; i < kAtOnce; ++i) {
+                const std::uint32_t block = first + i * n_warps;
+                if (block >= n_blocks) break;
+                const std::uint32_t row = block / blocks_of_row;
+                const std::uint32_t e = (block - row * blocks_of_row) * 256 + 8 * lane;
+                const float4 a = values[i][0], b = values[i][1];
+                put_eight<Format>(shared + row * row_bytes, layout, n, e,
+                                  {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w});
+            }
+        }
+    }
+}
+/// The same for one row.
 template <class Format>
 __device__ void put_row(unsigned char* shared, const RowInput& input, std::uint32_t n,
                         std::uint32_t warp, std::uint32_t n_warps) {
-    const std::uint32_t lane = threadIdx.x % kWarp;
-    if constexpr (Format::kScaleElements == 0) {
-        for (std::uint32_t e = 4 * (warp * kWarp + lane); e < n; e += 4 * n_warps * kWarp) {
-            const Place place = Format::place(e);
-            reinterpret_cast<float4*>(shared)[place.part * (n / Format::kPiece) + place.piece] =
-                input.at(e);
-        }
-    } else {
-        const SharedRowLayout layout = shared_row_layout<Format>(n);
-        for (std::uint32_t first = 256 * warp; first < n; first += 256 * n_warps) {
-            const std::uint32_t e = first + 8 * lane;
-            float v[8] = {};
-            if (e < n) {
-                const float4 a = input.at(e), b = input.at(e + 4);
-                v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
-                v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
-            }
-            put_eight<Format>(shared, layout, n, e, v);
-        }
-    }
+    put_rows<Format>(shared, 0, input, 1, n, warp, n_warps);
 }
 
 /// 1 / sqrt(mean(x^2) + epsilon) by the whole block; `partials` [blockDim.x / 32] in shared memory.

@@ -201,6 +201,7 @@ TEST(DecodeExperts, AreThoseOfTheCpuInOddShapes) {
     expect_experts(random, {T::q8_0, T::q8_0, T::q8_0, 96, 160, 4, 4, false, false}, 1);
     expect_experts(random, {T::f32, T::f16, T::q8_0, 32, 64, 40, 1}, 2);
     expect_experts(random, {T::f16, T::f16, T::f16, 8, 24, 300, 16}, 3);
+    expect_experts(random, {T::f16, T::q8_0, T::f16, 1160, 32, 3, 2}, 4);
 }
 
 TEST(DecodeExperts, TakeTheTablesExpertsWhereTheLayerIsHashed) {

@@ -151,6 +151,16 @@ TEST(DecodeProductsTogether, SkipWhatNoIndexerNeeds) {
     seldom.expect_product();
 }
 
+TEST(DecodeProductsTogether, AreSplitOverMoreBlocksThanRunAtOnce) {
+    PLIMSOLL_NEEDS_GPU();
+    Random random(506);
+    DeviceStep step;
+    OnDevice made(random, {WeightType::q8_0, 32, 50001});
+    cuda::decode_products({&made.product, 1}, kEpsilon, step.launch());
+    step.wait();
+    made.expect_product();
+}
+
 TEST(DecodeProductsTogether, OfZerosAndOfTinyValuesAreFinite) {
     PLIMSOLL_NEEDS_GPU();
     Random random(505);
