@@ -95,16 +95,18 @@ __device__ __forceinline__ __half2 scale_and_min(std::uint32_t integers, std::ui
                    half2_of(d_dmin));
 }
 
-/// Where a row of 8 chunks of 16 bytes has each: eight lanes meet all banks once, be it one chunk
-/// of eight rows (load_matrix) or every second one of two rows (load_sixteen), without padding.
+/// Where a row of 8 chunks of 16 bytes has each, so that eight lanes meet all banks once without
+/// padding: rows in turns of 8 for lanes that read one chunk of eight rows (load_matrix), of 2 for
+/// those that read every second chunk of two rows (load_sixteen).
+template <std::uint32_t kRows>
 __device__ __forceinline__ std::uint32_t chunk_position(std::uint32_t row, std::uint32_t chunk) {
-    return chunk ^ (row % 8);
+    return chunk ^ (row % kRows);
 }
 /// Thread c's 16 halves of a row so stored.
 __device__ __forceinline__ void load_sixteen(const unsigned char* row_start, std::uint32_t row,
                                              std::uint32_t c, std::uint32_t (&out)[8]) {
-    const auto low = shared_value<uint4>(row_start + 16 * chunk_position(row, 2 * c));
-    const auto high = shared_value<uint4>(row_start + 16 * chunk_position(row, 2 * c + 1));
+    const auto low = shared_value<uint4>(row_start + 16 * chunk_position<2>(row, 2 * c));
+    const auto high = shared_value<uint4>(row_start + 16 * chunk_position<2>(row, 2 * c + 1));
     out[0] = low.x, out[1] = low.y, out[2] = low.z, out[3] = low.w;
     out[4] = high.x, out[5] = high.y, out[6] = high.z, out[7] = high.w;
 }

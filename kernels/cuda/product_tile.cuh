@@ -139,8 +139,10 @@ public:
                                          : step / Tile::kSteps * (Tile::kSteps * kStepElements) +
                                                Format::input_column(step % Tile::kSteps, chunk);
         // Floats are stored by eights, as chunks of halves are.
-        const std::uint32_t position = Tile::kIsF32 ? 2 * chunk_position(row, chunk / 2) + chunk % 2
-                                                    : chunk_position(row, chunk);
+        const std::uint32_t position = Tile::kIsF32
+                                           ? 2 * chunk_position<8>(row, chunk / 2) + chunk % 2
+                                       : chunk_position < Format::kIsHalves ? 8
+                                                                            : 2 > (row, chunk);
         const bool valid = column < source_.n_in;
         const std::uint32_t piece = valid ? column / kInputElements : 0;
         unsigned char* destination = to + row * Tile::kInputPitch + 16 * position;
@@ -156,7 +158,7 @@ public:
         const std::uint32_t piece = (span * kChunks + chunk) * kChunkPieces;
         const bool valid = piece < row_pieces;
         const std::uint32_t position =
-            Format::kIsHalves ? chunk_position(quant_row(), chunk) : chunk;
+            Format::kIsHalves ? chunk_position<8>(quant_row(), chunk) : chunk;
         unsigned char* destination = to + quant_row() * Format::kQuantsPitch + 16 * position;
 #pragma unroll
         for (std::uint32_t i = 0; i < kQuantRows; ++i) {
@@ -262,8 +264,8 @@ struct InputFragments {
         std::uint32_t quarter[4];
 #pragma unroll
         for (std::uint32_t j = 0; j < 2; ++j) {
-            load_matrix(quarter,
-                        rows + row * Tile::kInputPitch + 16 * chunk_position(row, 4 * j + chunk));
+            load_matrix(quarter, rows + row * Tile::kInputPitch +
+                                     16 * chunk_position<8>(row, 4 * j + chunk));
 #pragma unroll
             for (std::uint32_t i = 0; i < 4; ++i) out[4 * j + i] = quarter[i];
         }
@@ -276,7 +278,7 @@ struct InputFragments {
 #pragma unroll
         for (std::uint32_t j = 0; j < 8; ++j) {
             const auto x =
-                shared_value<float2>(row + 32 * chunk_position(place.g, j) + 8 * place.c);
+                shared_value<float2>(row + 32 * chunk_position<8>(place.g, j) + 8 * place.c);
             const __half2 rounded =
                 __hmin2(__hmax2(__floats2half2_rn(x.x, x.y), __hneg2(most)), most);
             const float2 wide = __half22float2(rounded);
@@ -301,7 +303,7 @@ __device__ __forceinline__ void load_weights(const TilePlanes& planes, const Til
             planes.quants + (place.column(fragment) + row) * Format::kQuantsPitch;
 #pragma unroll
         for (std::uint32_t s = 0; s < 4; ++s)
-            load_matrix(a[s], from + 16 * chunk_position(row, 2 * s + chunk));
+            load_matrix(a[s], from + 16 * chunk_position<8>(row, 2 * s + chunk));
     } else {
         WeightFragment w[2];
 #pragma unroll
