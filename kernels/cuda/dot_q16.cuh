@@ -3,7 +3,7 @@
 // Dots of one activation row with weight rows, the way decode does them: the row lies in shared
 // memory as 16-bit blocks (kernels/types.hpp), split into a plane of high and one of low bytes, so
 // that four weights cost two byte dots; sums of integers are exact. Floating-point weights meet the
-// row in float32.
+// row in float32 (dot_formats.cuh).
 //
 // Weights are read in pieces of 16 bytes of the quants plane, consecutive lanes consecutive pieces.
 // A piece meets kParts parts of 16 activations (of 4 with floating-point weights), and part p of
@@ -11,59 +11,9 @@
 // and no two of them the same bank.
 
 #include "kernels/cuda/decode_weights.cuh"
-#include "kernels/cuda/iq2_grid.cuh"
+#include "kernels/cuda/iq2_selectors.cuh"
 
 namespace plimsoll::kernels::cuda {
-
-/// Tables of IQ2_XXS, at the start of dynamic shared memory. Each entry is there 32 times over: a
-/// lane reads its own column, so that 32 random entries are one access without bank conflicts, and
-/// rows are 256 bytes apart: so an entry's offset is one byte permutation of the codes' word and
-/// the lane's column. An entry of 8 magnitudes is 8 selectors of 4 bits for a byte permutation of
-/// {8, 25, 43} and their negatives; signs are bit 2 of these, by 8 bits of which the highest is
-/// ignored.
-struct Iq2Tables {
-    struct Row {
-        std::uint32_t magnitudes[kWarp];
-        std::uint32_t signs[kWarp];
-    } rows[256];
-};
-inline constexpr std::uint32_t kIq2Positive = 0x002b1908;  // bytes 8, 25, 43
-inline constexpr std::uint32_t kIq2Negative = 0x00d5e7f8;  // their negatives
-
-struct Iq2Selectors {
-    std::uint32_t magnitudes[256];
-    std::uint32_t signs[256];
-};
-constexpr Iq2Selectors make_iq2_selectors() {
-    Iq2Selectors selectors{};
-    for (std::uint32_t row = 0; row < 256; ++row)
-        for (std::uint32_t j = 0; j < 8; ++j) {
-            // The upper half of a magnitude's byte counts 0, 1, 2.
-            const auto count = static_cast<std::uint32_t>(kIq2XxsGrid[row] >> (8 * j + 4)) & 3u;
-            selectors.magnitudes[row] |= count << (4 * j);
-            const std::uint32_t sign = (iq2_xxs_signs(row & 127u) >> j) & 1u;
-            selectors.signs[row] |= sign << (4 * j + 2);
-        }
-    return selectors;
-}
-static __device__ const Iq2Selectors kIq2Selectors = make_iq2_selectors();
-
-/// A thread fills a row, from another column on than its neighbours: no bank conflicts here either.
-__device__ inline void fill_iq2_tables() {
-    auto* tables = reinterpret_cast<Iq2Tables*>(dynamic_shared());
-    for (std::uint32_t row = threadIdx.x; row < 256; row += blockDim.x) {
-        const std::uint32_t magnitude = kIq2Selectors.magnitudes[row];
-        const std::uint32_t sign = kIq2Selectors.signs[row];
-        auto* magnitudes = reinterpret_cast<uint4*>(tables->rows[row].magnitudes);
-        auto* signs = reinterpret_cast<uint4*>(tables->rows[row].signs);
-#pragma unroll
-        for (std::uint32_t i = 0; i < kWarp / 4; ++i) {
-            const std::uint32_t at = (threadIdx.x + i) % (kWarp / 4);
-            magnitudes[at] = {magnitude, magnitude, magnitude, magnitude};
-            signs[at] = {sign, sign, sign, sign};
-        }
-    }
-}
 
 /// One activation row in shared memory, as a format reads it.
 struct SharedRow {
@@ -369,96 +319,5 @@ struct DotFormat<WeightType::iq2_xxs> {
                       (256.0f * static_cast<float>(sums[r].high) + static_cast<float>(sums[r].low));
     }
 };
-
-/// Of the floating-point formats.
-__device__ __forceinline__ float dot_values(float acc, const float4& w, const float4& x) {
-    return fmaf(w.w, x.w, fmaf(w.z, x.z, fmaf(w.y, x.y, fmaf(w.x, x.x, acc))));
-}
-struct FloatFormat {
-    static constexpr std::uint32_t kBand = 4, kSteps = 2;
-    static constexpr std::uint32_t kScaleElements = 0;
-    static constexpr std::uint32_t kScaleBytes = 0, kTailBytes = 0;
-    static constexpr bool kMins = false, kIq2 = false;
-    struct Piece {
-        uint4 bits;
-    };
-    __device__ static Piece load(const WeightPlanes& planes, std::uint64_t piece) {
-        return {load_once(planes.quants + 16 * piece)};
-    }
-};
-
-template <>
-struct DotFormat<WeightType::f32> : FloatFormat {
-    static constexpr std::uint32_t kPiece = 4, kParts = 1;
-    __device__ static Place place(std::uint32_t e) { return {e / 4, 0}; }
-    __device__ static void dot(const Piece (&w)[kBand], const SharedRow& x, std::uint32_t piece,
-                               float (&acc)[kBand]) {
-        const float4 values = x.values[piece];
-#pragma unroll
-        for (std::uint32_t r = 0; r < kBand; ++r) {
-            const uint4& bits = w[r].bits;
-            acc[r] = dot_values(acc[r],
-                                {__uint_as_float(bits.x), __uint_as_float(bits.y),
-                                 __uint_as_float(bits.z), __uint_as_float(bits.w)},
-                                values);
-        }
-    }
-};
-
-/// Two values of 16 bits in a word.
-struct F16Pair {
-    __device__ static float2 values(std::uint32_t bits) { return __half22float2(half2_of(bits)); }
-};
-struct Bf16Pair {
-    __device__ static float2 values(std::uint32_t bits) {
-        return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};
-    }
-};
-template <class Pair>
-struct HalfFormat : FloatFormat {
-    static constexpr std::uint32_t kPiece = 8, kParts = 2;
-    __device__ static Place place(std::uint32_t e) { return {e / 8, e % 8 / 4}; }
-    __device__ static void dot(const Piece (&w)[kBand], const SharedRow& x, std::uint32_t piece,
-                               float (&acc)[kBand]) {
-        const float4 first = x.values[piece], second = x.values[x.n_pieces + piece];
-#pragma unroll
-        for (std::uint32_t r = 0; r < kBand; ++r) {
-            const float2 a = Pair::values(w[r].bits.x), b = Pair::values(w[r].bits.y);
-            const float2 c = Pair::values(w[r].bits.z), d = Pair::values(w[r].bits.w);
-            acc[r] = dot_values(acc[r], {a.x, a.y, b.x, b.y}, first);
-            acc[r] = dot_values(acc[r], {c.x, c.y, d.x, d.y}, second);
-        }
-    }
-};
-template <>
-struct DotFormat<WeightType::f16> : HalfFormat<F16Pair> {};
-template <>
-struct DotFormat<WeightType::bf16> : HalfFormat<Bf16Pair> {};
-
-/// Calls visit(DotFormat<type>{}): in device code, and in host code.
-template <class Visit>
-__device__ __forceinline__ void on_format(WeightType type, const Visit& visit) {
-    switch (type) {
-        case WeightType::f32: return visit(DotFormat<WeightType::f32>{});
-        case WeightType::f16: return visit(DotFormat<WeightType::f16>{});
-        case WeightType::bf16: return visit(DotFormat<WeightType::bf16>{});
-        case WeightType::q8_0: return visit(DotFormat<WeightType::q8_0>{});
-        case WeightType::q2_k: return visit(DotFormat<WeightType::q2_k>{});
-        case WeightType::q4_k: return visit(DotFormat<WeightType::q4_k>{});
-        case WeightType::iq2_xxs: return visit(DotFormat<WeightType::iq2_xxs>{});
-    }
-}
-template <class Visit>
-void with_format(WeightType type, const Visit& visit) {
-    switch (type) {
-        case WeightType::f32: return visit(DotFormat<WeightType::f32>{});
-        case WeightType::f16: return visit(DotFormat<WeightType::f16>{});
-        case WeightType::bf16: return visit(DotFormat<WeightType::bf16>{});
-        case WeightType::q8_0: return visit(DotFormat<WeightType::q8_0>{});
-        case WeightType::q2_k: return visit(DotFormat<WeightType::q2_k>{});
-        case WeightType::q4_k: return visit(DotFormat<WeightType::q4_k>{});
-        case WeightType::iq2_xxs: return visit(DotFormat<WeightType::iq2_xxs>{});
-    }
-}
 
 }  // namespace plimsoll::kernels::cuda

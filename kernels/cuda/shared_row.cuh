@@ -2,7 +2,7 @@
 
 // Activation rows on their way into shared memory, as dot_q16.cuh reads them.
 
-#include "kernels/cuda/dot_q16.cuh"
+#include "kernels/cuda/dot_formats.cuh"
 #include "kernels/cuda/reduce.cuh"
 
 namespace plimsoll::kernels::cuda {
