@@ -122,6 +122,26 @@ void SyntheticTensor::fill(std::uint64_t offset_bytes, std::span<std::byte> out)
     }
 }
 
+kernels::cuda::SyntheticRecipe SyntheticTensor::recipe() const {
+    using kernels::cuda::SyntheticKind;
+    kernels::cuda::SyntheticRecipe recipe{.word_base = words_.base(),
+                                          .unit_bytes = static_cast<std::uint32_t>(unit_bytes_),
+                                          .n_experts = static_cast<std::uint32_t>(n_experts_),
+                                          .center = center_,
+                                          .amplitude = amplitude_,
+                                          .n_scales = static_cast<std::uint32_t>(scale_count_)};
+    for (std::size_t scale = 0; scale < scale_count_; ++scale) {
+        recipe.scale_offset_bytes[scale] = scales_[scale].offset_bytes;
+        recipe.scale_bits[scale] = scales_[scale].bits;
+    }
+    recipe.kind = scale_count_ > 0           ? SyntheticKind::blocks
+                  : type_ == TensorType::i32 ? SyntheticKind::expert_ids
+                  : type_ == TensorType::f32 ? SyntheticKind::f32
+                  : type_ == TensorType::f16 ? SyntheticKind::f16
+                                             : SyntheticKind::bf16;
+    return recipe;
+}
+
 void SyntheticTensor::fill_unit(std::uint64_t index, std::byte* out) const {
     if (scale_count_ > 0)
         fill_block(index, out);

@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/cuda/synthetic.hpp"
 #include "planner/model.hpp"
 
 namespace plimsoll {
@@ -24,6 +25,7 @@ public:
         z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
         return z ^ (z >> 31);
     }
+    [[nodiscard]] std::uint64_t base() const { return base_; }
 
 private:
     static constexpr std::uint64_t kGamma = 0x9E3779B97F4A7C15u;
@@ -42,6 +44,9 @@ public:
     /// The bytes [offset_bytes, offset_bytes + out.size()) of the tensor's storage, which the range
     /// does not leave.
     void fill(std::uint64_t offset_bytes, std::span<std::byte> out) const;
+
+    /// The same for a GPU to make them by (kernels/cuda/synthetic.hpp).
+    [[nodiscard]] kernels::cuda::SyntheticRecipe recipe() const;
 
 private:
     /// A half at a fixed place of every block.
