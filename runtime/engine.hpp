@@ -25,6 +25,8 @@ struct EngineSource {
     const Model* mtp = nullptr;   // null without a draft head
     std::uint32_t n_threads = 1;  // that compute and load, the caller's included
     LoadProgress progress;        // may be empty
+    /// Takes lines about how it was loaded, for a person; may be empty.
+    std::function<void(const std::string&)> note;
     /// Where set, weights are made and not read: the synthetic model of this seed.
     std::optional<std::uint64_t> synthetic_seed;
 };

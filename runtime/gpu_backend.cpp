@@ -12,6 +12,7 @@
 #include "runtime/arena.hpp"
 #include "runtime/engine_backend.hpp"
 #include "runtime/gpu_loader.hpp"
+#include "runtime/gpu_memory.hpp"
 #include "runtime/gpu_step.hpp"
 #include "runtime/memory_report.hpp"
 
@@ -19,11 +20,6 @@ namespace plimsoll {
 namespace {
 
 namespace c = kernels::cuda;
-
-Error error_of(const std::string& name, const c::DeviceProblem& problem, ErrorKind kind) {
-    return {problem.is_lost ? ErrorKind::device_lost : kind,
-            fmt::format("{}: {}", name, problem.message)};
-}
 
 /// A plan on one GPU. Chunks launch the schedule's ops one by one; a single token in the fast mode
 /// replays a graph of its decode steps, which was captured once.
@@ -377,44 +373,18 @@ std::string GpuBackend::memory_report() const {
                              decode_graph_.n_nodes());
 }
 
-/// Free memory is measured again: it may have gone to others since the plan was made.
-Status check_free_memory(const DevicePlan& device, std::uint64_t free_bytes) {
-    if (device.arena.planned_bytes <= free_bytes) return ok_status();
-    return Error{
-        ErrorKind::no_fit,
-        fmt::format("{}: the plan takes {} and {} are free now, short by {}: end what else uses "
-                    "the device, or plan again",
-                    device.facts.name, format_mib(device.arena.planned_bytes),
-                    format_mib(free_bytes),
-                    format_mib(align_up(device.arena.planned_bytes - free_bytes, kMiB)))};
-}
-
-/// An arena in one allocation, on the device or pinned on the host.
-Result<ArenaMemory> allocate_arena(c::Device& device, const Arena& arena, bool is_pinned_host) {
-    auto memory = std::make_shared<c::DeviceMemory>();
-    const c::DeviceProblem problem = is_pinned_host
-                                         ? device.allocate_pinned(arena.planned_bytes, *memory)
-                                         : device.allocate(arena.planned_bytes, *memory);
-    if (!problem.is_none())
-        return error_of(fmt::format("{}, {}", arena.name, format_mib(arena.planned_bytes)), problem,
-                        ErrorKind::no_fit);
-    std::byte* data = memory->data();
-    return ArenaMemory::over(arena, std::shared_ptr<std::byte>(std::move(memory), data));
-}
-
 }  // namespace
 
 Result<std::unique_ptr<EngineBackend>> make_gpu_backend(const EngineSource& source) {
     const Plan& plan = *source.plan;
     const DevicePlan& place = plan.devices.front();
     c::Device device;
-    const c::DeviceProblem opened = c::Device::open(0, device);
-    if (!opened.is_none()) return error_of(place.facts.name, opened, ErrorKind::usage);
+    if (const Status opened = open_device(place.facts, device); !opened) return opened.error();
     if (const Status free = check_free_memory(place, device.free_bytes()); !free)
         return free.error();
-    Result<ArenaMemory> device_memory = allocate_arena(device, place.arena, false);
+    Result<ArenaMemory> device_memory = allocate_device_arena(device, place.arena);
     if (!device_memory) return device_memory.error();
-    Result<ArenaMemory> host_memory = allocate_arena(device, plan.host.arena, true);
+    Result<ArenaMemory> host_memory = allocate_pinned_arena(device, plan.host.arena);
     if (!host_memory) return host_memory.error();
     Schedule schedule = schedule_of(plan, 0, *source.model, source.mtp);
     Result<BoundModel> bound =
@@ -423,15 +393,17 @@ Result<std::unique_ptr<EngineBackend>> make_gpu_backend(const EngineSource& sour
     device_memory->seal();
     host_memory->seal();
     const LoadProgress silent = [](std::uint64_t, std::uint64_t) {};
-    const Status loaded = load_to_gpu(device,
-                                      {.loads = bound->loads,
-                                       .fp16_fills = bound->fp16_fills,
-                                       .ring = bound->bindings.staging_ring,
-                                       .scratch = bound->bindings.workspace,
-                                       .n_threads = source.n_threads,
-                                       .synthetic_seed = source.synthetic_seed},
-                                      source.progress ? source.progress : silent);
+    const Result<GpuLoadFigures> loaded = load_to_gpu(device,
+                                                      {.loads = bound->loads,
+                                                       .fp16_fills = bound->fp16_fills,
+                                                       .ring = bound->bindings.staging_ring,
+                                                       .scratch = bound->bindings.workspace,
+                                                       .n_threads = source.n_threads,
+                                                       .synthetic_seed = source.synthetic_seed},
+                                                      source.progress ? source.progress : silent);
     if (!loaded) return loaded.error();
+    if (source.note) source.note("loaded " + loaded->text());
+    if (source.note && !loaded->fallback.empty()) source.note("loading: " + loaded->fallback);
     device.fill_zero(bound->bindings.workspace.data(), bound->bindings.workspace.size());
     auto backend = std::make_unique<GpuBackend>(source, std::move(device),
                                                 std::move(*device_memory), std::move(*host_memory),

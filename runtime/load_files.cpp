@@ -31,13 +31,16 @@ Status LoadFiles::read(const TensorLoad& load, std::uint64_t offset_bytes,
     ShortRead failure;
     if (files_.at(load.model).read(load.file_offset_bytes() + offset_bytes, out, failure))
         return ok_status();
+    return read_error(load, failure);
+}
+
+Error read_error(const TensorLoad& load, const ShortRead& failure) {
     const std::string reason =
         failure.error_number == 0 ? "the file ends there" : std::strerror(failure.error_number);
-    return Error{ErrorKind::io,
-                 fmt::format("{}: {} cannot be read at byte {} ({} of its {} bytes): {}",
-                             load.model->path, load.tensor->name, failure.offset_bytes,
-                             failure.offset_bytes - load.tensor->file_offset_bytes,
-                             load.tensor->size_bytes, reason)};
+    return {ErrorKind::io, fmt::format("{}: {} cannot be read at byte {} ({} of its {} bytes): {}",
+                                       load.model->path, load.tensor->name, failure.offset_bytes,
+                                       failure.offset_bytes - load.tensor->file_offset_bytes,
+                                       load.tensor->size_bytes, reason)};
 }
 
 Status check_routing_table(const TensorLoad& load, std::uint64_t offset_bytes,

@@ -25,6 +25,9 @@ private:
     std::map<const Model*, FileReader> files_;
 };
 
+/// What `read` returns where a byte of the load is missing.
+[[nodiscard]] Error read_error(const TensorLoad& load, const ShortRead& failure);
+
 /// Whether a piece of a routing table names experts below n_experts alone: it is checked here,
 /// once, and not at every token. `offset_bytes` is the piece's, in the load; other tensors pass.
 /// Error, kind bad_file.

@@ -1,5 +1,7 @@
 #include "tools/run_engine.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -46,12 +48,18 @@ Result<LoadedModel> LoadedModel::load(const Launch& launch, std::uint32_t thread
                         .model = &launch.model,
                         .mtp = launch.mtp_or_null(),
                         .n_threads = threads,
-                        .progress = [&](std::uint64_t done_bytes, std::uint64_t total_bytes) {
-                            if (!line)
-                                line.emplace(progress_stream, terminal, "loading",
-                                             ProgressUnit::bytes, total_bytes);
-                            line->update(done_bytes);
-                        }});
+                        .progress =
+                            [&](std::uint64_t done_bytes, std::uint64_t total_bytes) {
+                                if (!line)
+                                    line.emplace(progress_stream, terminal, "loading",
+                                                 ProgressUnit::bytes, total_bytes);
+                                line->update(done_bytes);
+                            },
+                        .note =
+                            [&](const std::string& text) {
+                                line.reset();
+                                fmt::print(progress_stream, "{}\n", text);
+                            }});
     if (!engine) return engine.error();
     auto parts = std::make_unique<Parts>(Parts{.engine = std::move(*engine)});
     parts->has_traffic = plan.experts_on_devices() < plan.experts_total;
@@ -65,9 +73,8 @@ TokenModel LoadedModel::token_model() {
             .feed = [&engine](std::span<const TokenId> tokens) -> Result<std::span<const float>> {
                 return engine.feed(tokens);
             },
-            .feed_greedy = [&engine](std::span<const TokenId> tokens) {
-                return engine.feed_greedy(tokens);
-            }};
+            .feed_greedy =
+                [&engine](std::span<const TokenId> tokens) { return engine.feed_greedy(tokens); }};
 }
 
 Status LoadedModel::write_logits(std::span<const TokenId> tokens, const RunOptions& options) {

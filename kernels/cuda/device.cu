@@ -179,7 +179,7 @@ void Device::copy_to_host(void* to_host, const void* from, std::uint64_t size_by
         "copying to the host");
 }
 void Device::copy_within_device(void* to, const void* from, std::uint64_t size_bytes) {
-    parts_->note(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToDevice, parts_->compute),
+    parts_->note(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, parts_->compute),
                  "copying on the device");
 }
 void Device::fill_zero(void* to, std::uint64_t size_bytes) {

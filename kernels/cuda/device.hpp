@@ -79,12 +79,14 @@ public:
     // On the computing stream. Host memory is pinned and stays as it is until `wait`.
     void copy_to_device(void* to, const void* from_host, std::uint64_t size_bytes);
     void copy_to_host(void* to_host, const void* from, std::uint64_t size_bytes);
+    /// Between device memory, or to pinned memory that the device writes to.
     void copy_within_device(void* to, const void* from, std::uint64_t size_bytes);
     void fill_zero(void* to, std::uint64_t size_bytes);
     [[nodiscard]] DeviceProblem wait();
 
-    // On the copying stream, for loading: `slot` is one of kLoadSlots halves of a staging area.
-    static constexpr std::uint32_t kLoadSlots = 4;
+    // On the copying stream, for loading: `slot` is one of up to kLoadSlots parts of a staging
+    // area.
+    static constexpr std::uint32_t kLoadSlots = 8;
     /// Copies behind everything that computes on this slot's contents now.
     void copy_slot_to_device(std::uint32_t slot, void* to, const void* from_host,
                              std::uint64_t size_bytes);
