@@ -125,7 +125,8 @@ void add_gpus(MachineProbe& probe) {
     std::map<std::string, std::string>& sources = probe.machine.sources;
     sources["total_bytes"] = "measured: as the driver reports it";
     sources["overhead_bytes"] =
-        "measured: total less free with a context made; holds what other programs had then";
+        "measured: total less free with a context, all kernels and a decode graph; holds what "
+        "other programs had then";
     sources["gemm_workspace_bytes"] = "cuBLAS documentation, cublasSetWorkspace";
     sources["memory_bandwidth_bytes_per_s"] = "measured: a copy within the card";
     sources["pcie_bandwidth_bytes_per_s"] = "measured: copies from pinned memory";

@@ -1,36 +1,18 @@
 #include <cuda_runtime.h>
 
-#include <cstdlib>
 #include <utility>
 
 #include "kernels/check.hpp"
+#include "kernels/cuda/context.cuh"
 #include "kernels/cuda/device.hpp"
 
 namespace plimsoll::kernels::cuda {
 namespace {
 
-/// Errors after which every call on the context fails (CUDA Runtime API, error codes).
-bool is_sticky(cudaError_t status) {
-    switch (status) {
-        case cudaErrorIllegalAddress:
-        case cudaErrorLaunchTimeout:
-        case cudaErrorAssert:
-        case cudaErrorHardwareStackError:
-        case cudaErrorIllegalInstruction:
-        case cudaErrorMisalignedAddress:
-        case cudaErrorInvalidAddressSpace:
-        case cudaErrorInvalidPc:
-        case cudaErrorLaunchFailure:
-        case cudaErrorECCUncorrectable:
-        case cudaErrorDevicesUnavailable: return true;
-        default: return false;
-    }
-}
-
 DeviceProblem problem_of(cudaError_t status, const char* what) {
     if (status == cudaSuccess) return {};
     cudaGetLastError();
-    return {std::string(what) + ": " + cudaGetErrorString(status), is_sticky(status)};
+    return {std::string(what) + ": " + cudaGetErrorString(status), is_context_lost(status)};
 }
 
 }  // namespace
@@ -91,9 +73,7 @@ Device::Device(Device&&) noexcept = default;
 Device& Device::operator=(Device&&) noexcept = default;
 
 DeviceProblem Device::open(std::uint32_t index, Device& out) {
-    // All kernels are loaded with the context: what they take is then seen before planning, and no
-    // first launch allocates. The driver reads this when it starts.
-    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    load_kernels_with_context();
     auto parts = std::make_unique<Parts>();
     parts->index = static_cast<int>(index);
     const cudaError_t status = parts->make();

@@ -12,9 +12,10 @@ struct GpuFacts {
     std::string name;                 // "NVIDIA H200"
     std::uint32_t compute_major = 0;  // 9 in sm_90
     std::uint32_t compute_minor = 0;  // 0 in sm_90
-    std::uint64_t total_bytes =
-        0;                         // all that the driver hands out; less than the label on the card
-    std::uint64_t free_bytes = 0;  // after the context and this program's kernels took theirs
+    /// All that the driver hands out; less than the label on the card.
+    std::uint64_t total_bytes = 0;
+    /// After the context, this program's kernels and a graph of a decode step took theirs.
+    std::uint64_t free_bytes = 0;
     std::uint32_t n_multiprocessors = 0;
     double clock_hz = 0;  // the multiprocessors' at boost
     bool shares_host_memory = false;

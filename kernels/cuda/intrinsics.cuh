@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "kernels/check.hpp"
+#include "kernels/cuda/context.cuh"
 #include "kernels/cuda/launch.hpp"
 
 namespace plimsoll::kernels::cuda {
@@ -224,7 +225,8 @@ struct Shape {
     bool all_blocks_resident = false;
 };
 
-/// Launches a kernel; nothing where the grid is empty. Stops the program where CUDA refuses.
+/// Launches a kernel; nothing where the grid is empty. Stops the program where CUDA refuses, but
+/// for what an earlier kernel has done to the context: whoever waits next is told of that.
 template <class... Params, class... Args>
 void launch_kernel(void (*kernel)(Params...), const Shape& shape, const Launch& where,
                    Args&&... args) {
@@ -233,7 +235,8 @@ void launch_kernel(void (*kernel)(Params...), const Shape& shape, const Launch& 
         const cudaError_t raised = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                         static_cast<int>(shape.shared_bytes));
-        PLIMSOLL_KERNEL_CHECK(raised == cudaSuccess, cudaGetErrorString(raised));
+        PLIMSOLL_KERNEL_CHECK(raised == cudaSuccess || is_context_lost(raised),
+                              cudaGetErrorString(raised));
     }
     cudaLaunchAttribute attribute{};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -247,7 +250,8 @@ void launch_kernel(void (*kernel)(Params...), const Shape& shape, const Launch& 
     config.numAttrs = where.overlaps_previous ? 1 : 0;
     const cudaError_t launched =
         cudaLaunchKernelEx(&config, kernel, static_cast<Params>(std::forward<Args>(args))...);
-    PLIMSOLL_KERNEL_CHECK(launched == cudaSuccess, cudaGetErrorString(launched));
+    PLIMSOLL_KERNEL_CHECK(launched == cudaSuccess || is_context_lost(launched),
+                          cudaGetErrorString(launched));
 }
 
 }  // namespace plimsoll::kernels::cuda
