@@ -149,14 +149,18 @@ private:
         return bytes;
     }
 
-    /// Whether any layer of the phase multiplies this weight with float32 rows.
-    [[nodiscard]] bool takes_float32(TensorRole weight) const {
-        bool takes = !shape_.quantized_activations;
-        if (shape_.is_gpu) return takes;
+    [[nodiscard]] bool any_plain(TensorRole weight) const {
+        bool any = false;
         for_each_weight(weight, [&](const Tensor& tensor) {
-            if (info_of(tensor.type).block_elements == 1) takes = true;
+            if (info_of(tensor.type).block_elements == 1) any = true;
         });
-        return takes;
+        return any;
+    }
+
+    /// Whether any layer of the phase multiplies this weight with float32 rows. A GPU's attention
+    /// leaves float16 rows alone.
+    [[nodiscard]] bool takes_float32(TensorRole weight) const {
+        return !shape_.quantized_activations || (!shape_.is_gpu && any_plain(weight));
     }
 
     /// Largest scratch that any layer of the phase needs behind this down weight.
@@ -181,7 +185,8 @@ private:
             return is_shared ? 0 : (assignments + 1) * hyper_.expert_ff_dim * kFloatBytes;
         if (shape_.is_gpu)
             return gpu::expert_mid_bytes(assignments, hyper_.hidden_size, hyper_.expert_ff_dim,
-                                         is_shared, !shape_.quantized_activations);
+                                         is_shared,
+                                         !shape_.quantized_activations || any_plain(down));
         return mid_bytes(down, assignments);
     }
 

@@ -8,9 +8,10 @@ using R = BufferRole;
 namespace k = kernels;
 namespace c = kernels::cuda;
 
-/// What routed and shared experts have in common.
-c::ExpertFfnGpuParams expert_params(const GpuStep& step) {
-    const bool is_precise = step.is_precise();
+/// What routed and shared experts have in common. Weights that are not quantised meet float32 rows
+/// in the fast mode too, as on the CPU.
+c::ExpertFfnGpuParams expert_params(const GpuStep& step, const k::WeightMatrix& down) {
+    const bool is_precise = step.is_precise() || k::info_of(down.type).block_elements == 1;
     c::ExpertFfnGpuParams params{};
     params.input = is_precise ? step.buffer<void>(R::ffn_in) : step.buffer<void>(R::ffn_in_f16);
     params.output = step.floats(R::sublayer_out);
@@ -18,7 +19,7 @@ c::ExpertFfnGpuParams expert_params(const GpuStep& step) {
     params.hidden = step.hyper().hidden_size;
     params.ff_dim = step.hyper().expert_ff_dim;
     params.clamp = step.layer->swiglu_clamp;
-    params.arithmetic = step.setting.arithmetic;
+    params.arithmetic = is_precise ? c::Arithmetic::precise : c::Arithmetic::fast;
     return params;
 }
 
@@ -51,7 +52,7 @@ void router(const GpuStep& step) {
 
 void experts(const GpuStep& step) {
     const LayerExperts& layer = step.layer->experts;
-    c::ExpertFfnGpuParams params = expert_params(step);
+    c::ExpertFfnGpuParams params = expert_params(step, layer.down);
     params.gate = layer.gate;
     params.up = layer.up;
     params.down = layer.down;
@@ -72,7 +73,7 @@ void experts(const GpuStep& step) {
 
 void shared_expert(const GpuStep& step) {
     const LayerWeights& weights = step.weights();
-    c::ExpertFfnGpuParams params = expert_params(step);
+    c::ExpertFfnGpuParams params = expert_params(step, weights.shared_down);
     params.gate = weights.shared_gate;
     params.up = weights.shared_up;
     params.down = weights.shared_down;

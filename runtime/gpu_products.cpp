@@ -15,6 +15,15 @@ const void* fp16_copy(const GpuStep& step, const kernels::WeightMatrix& weight) 
     return nullptr;
 }
 
+/// Weights that are not quantised meet float32 rows in the fast mode too, as on the CPU, where the
+/// step still has them.
+bool takes_float32(const GpuStep& step, const kernels::WeightMatrix& weight,
+                   const GpuActivation& rows) {
+    const bool is_plain = kernels::info_of(weight.type).block_elements == 1;
+    // In the fast mode `q` holds float16 rows of its own.
+    return is_plain && rows.f32 != BufferRole::q && step.floats(rows.f32) != nullptr;
+}
+
 }  // namespace
 
 void multiply(const GpuStep& step, const kernels::WeightMatrix& weight, const GpuActivation& rows,
@@ -22,7 +31,7 @@ void multiply(const GpuStep& step, const kernels::WeightMatrix& weight, const Gp
     c::ProductParams params;
     params.weight = weight;
     params.arithmetic = step.setting.arithmetic;
-    if (step.is_precise()) {
+    if (step.is_precise() || takes_float32(step, weight, rows)) {
         params.input = step.floats(rows.f32);
         params.input_type = c::ElementType::f32;
     } else {

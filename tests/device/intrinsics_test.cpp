@@ -76,7 +76,7 @@ TEST(Intrinsics, WarpOperationsReachTheLanesTheyName) {
             1,
             whole ? 0u : 1u,
             24,
-            0x77FFF400u,
+            0x77B3F400u,
             // 1 * 5 + 127 * 4 + -1 * 3 + -128 * 2 + 7
             5 + 508 - 3 - 256 + 7,
             // 1 * 245 + 127 * 4 + -1 * 3 + -128 * 255 + 7

@@ -198,10 +198,9 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
     const std::uint64_t bytes = std::uint64_t{y} << 32 | x;
     unsigned result = 0;
     for (int i = 0; i < 4; ++i) {
-        const unsigned choice = selector >> (4 * i) & 15u;
-        unsigned byte = static_cast<unsigned>(bytes >> (8 * (choice & 7u)) & 255u);
-        if ((choice & 8u) != 0) byte = (byte & 128u) != 0 ? 255u : 0u;  // its sign, repeated
-        result |= byte << (8 * i);
+        // Of a selector's four bits prmt reads the highest too, and this function does not.
+        const unsigned choice = selector >> (4 * i) & 7u;
+        result |= static_cast<unsigned>(bytes >> (8 * choice) & 255u) << (8 * i);
     }
     return result;
 }

@@ -66,7 +66,15 @@ inline std::int32_t dot4_signed_unsigned(std::uint32_t a, std::uint32_t b, std::
 }
 
 inline std::uint32_t permute_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
-    return __byte_perm(low, high, selector);
+    const std::uint64_t bytes = std::uint64_t{high} << 32 | low;
+    std::uint32_t result = 0;
+    for (int i = 0; i < 4; ++i) {
+        const std::uint32_t choice = selector >> (4 * i) & 15u;
+        auto byte = static_cast<std::uint32_t>(bytes >> (8 * (choice & 7u)) & 255u);
+        if ((choice & 8u) != 0) byte = (byte & 128u) != 0 ? 255u : 0u;  // its sign, repeated
+        result |= byte << (8 * i);
+    }
+    return result;
 }
 
 /// In the order of the device's, with the same bits, but as one meeting of the warp.
