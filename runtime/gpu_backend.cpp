@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -367,10 +366,10 @@ Status GpuBackend::reset() {
 }
 
 std::string GpuBackend::memory_report() const {
-    const std::array<const ArenaMemory*, 2> arenas = {&device_memory_, &host_memory_};
-    return plimsoll::memory_report(arenas) +
-           gpu_memory_report(plan_.devices.front(), device_.total_bytes(), device_.free_bytes(),
-                             decode_graph_.n_nodes());
+    return gpu_memory_report(plan_.devices.front(), device_memory_, host_memory_,
+                             {.total_bytes = device_.total_bytes(),
+                              .free_bytes = device_.free_bytes(),
+                              .graph_nodes = decode_graph_.n_nodes()});
 }
 
 }  // namespace

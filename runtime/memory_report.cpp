@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <vector>
 
 #include "planner/units.hpp"
 
@@ -23,6 +24,33 @@ std::string row(std::string_view name, const std::string& planned, const std::st
     std::string line = fmt::format("{:<18}{:>12}{:>12}", name, planned, measured);
     line.erase(line.find_last_not_of(' ') + 1);
     return line + "\n";
+}
+
+std::string wide_row(std::string_view name, const std::vector<std::string>& cells) {
+    std::string line = fmt::format("{:<18}", name);
+    for (const std::string& cell : cells) line += fmt::format("{:>14}", cell);
+    line.erase(line.find_last_not_of(' ') + 1);
+    return line + "\n";
+}
+
+/// An arena of a tier and its classes.
+std::string arena_rows(const ArenaMemory& arena) {
+    const Arena& plan = arena.plan();
+    if (plan.planned_bytes == 0) return {};
+    std::string text =
+        wide_row("  arena", {format_mib(plan.planned_bytes), format_mib(arena.resident_bytes())});
+    for (std::size_t cls = 0; cls < kRegionClassCount; ++cls)
+        if (plan.by_class[cls] != 0)
+            text +=
+                wide_row(fmt::format("    {}", region_class_name(static_cast<RegionClass>(cls))),
+                         {format_mib(plan.by_class[cls])});
+    return text;
+}
+
+/// `measured` less `planned`, to the nearest MiB above.
+std::string signed_mib(std::uint64_t measured, std::uint64_t planned) {
+    if (measured >= planned) return format_mib(align_up(measured - planned, kMiB));
+    return "-" + format_mib(align_up(planned - measured, kMiB));
 }
 
 }  // namespace
@@ -48,19 +76,24 @@ std::string memory_report(std::span<const ArenaMemory* const> arenas) {
     return text;
 }
 
-std::string gpu_memory_report(const DevicePlan& plan, std::uint64_t total_bytes,
-                              std::uint64_t free_bytes, std::uint64_t graph_nodes) {
+std::string gpu_memory_report(const DevicePlan& plan, const ArenaMemory& device,
+                              const ArenaMemory& host, const GpuMemory& memory) {
     // Of the device's total, not of what was free at first: other processes are in it too.
-    const std::uint64_t used_bytes = saturating_sub(total_bytes, free_bytes);
-    const std::uint64_t planned_bytes = plan.arena.planned_bytes + plan.facts.overhead_bytes;
-    const bool is_more = used_bytes > planned_bytes;
-    const std::uint64_t difference_bytes =
-        is_more ? used_bytes - planned_bytes : planned_bytes - used_bytes;
-    return row("driver", format_bytes(total_bytes), "") +
-           row("  overhead", format_bytes(plan.facts.overhead_bytes), "") +
-           row("  in use", format_bytes(planned_bytes), format_bytes(used_bytes)) +
-           row("  unaccounted", "", (is_more ? "" : "-") + format_bytes(difference_bytes)) +
-           row("decode graph", "", fmt::format("{} nodes", graph_nodes));
+    const std::uint64_t device_bytes = plan.facts.overhead_bytes + plan.arena.planned_bytes;
+    const std::uint64_t used_bytes = saturating_sub(memory.total_bytes, memory.free_bytes);
+    const std::uint64_t host_bytes = host.plan().planned_bytes;
+    const std::uint64_t process_bytes = process_resident_bytes();
+    std::string text = wide_row("memory", {"planned", "reserved", "in use", "unaccounted"});
+    text += wide_row(plan.facts.name, {format_mib(device_bytes), "", format_mib(used_bytes),
+                                       signed_mib(used_bytes, device_bytes)});
+    text += wide_row("  driver overhead", {format_mib(plan.facts.overhead_bytes)});
+    text += arena_rows(device);
+    text += wide_row("host", {format_mib(host_bytes), "", format_mib(process_bytes),
+                              signed_mib(process_bytes, host_bytes)});
+    text += arena_rows(host);
+    if (memory.graph_nodes != 0)
+        text += wide_row("decode graph", {fmt::format("{} nodes", memory.graph_nodes)});
+    return text;
 }
 
 }  // namespace plimsoll
