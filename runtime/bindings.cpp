@@ -149,6 +149,8 @@ void Binder::bind_ends() {
             .data());
     if (const Region* staging = device_.plan().find(RegionKind::staging_dense))
         out.staging_dense = device_.take(*staging);
+    if (const Region* gemm = device_.plan().find(RegionKind::gemm_workspace))
+        out.gemm_workspace = device_.take(*gemm);
     if (const Region* ring = host_.plan().find(RegionKind::staging_ring))
         out.staging_ring = host_.take(*ring);
 }

@@ -111,8 +111,9 @@ struct Bindings {
     std::span<std::byte> staging_head;
     std::uint32_t head_tile_rows = 0;  // rows of `output` that staging_head takes
     std::span<std::byte> staging_dense;
-    std::span<std::byte> staging_ring;  // pinned host memory beside a GPU; empty on the CPU
-    std::span<std::byte> workspace;     // all of it; what it holds is by phase in `buffers`
+    std::span<std::byte> staging_ring;    // pinned host memory beside a GPU; empty on the CPU
+    std::span<std::byte> gemm_workspace;  // cuBLAS's; empty on the CPU
+    std::span<std::byte> workspace;       // all of it; what it holds is by phase in `buffers`
     HeadBinding head;
     std::vector<LayerBinding> layers;
     std::vector<DraftHead> draft_head;  // one, or none

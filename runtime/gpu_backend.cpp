@@ -48,6 +48,7 @@ private:
     ArenaMemory host_memory_;
     Schedule schedule_;
     Bindings bindings_;
+    c::Blas blas_;
     GpuSetting setting_;
     c::Graph decode_graph_;
     ExpertCounts counts_;  // all experts are on the device
@@ -119,7 +120,7 @@ GpuBackend::GpuBackend(const EngineSource& source, c::Device device, ArenaMemory
       setting_{model_.hyper, bindings_,
                plan_.grant.precise ? c::Arithmetic::precise : c::Arithmetic::fast,
                plan_.grant.rounding ? kernels::CacheRounding::on : kernels::CacheRounding::off,
-               plan_.grant.context_tokens} {}
+               blas_} {}
 
 GpuStep GpuBackend::step_of(std::uint32_t n_tokens, bool overlaps) const {
     c::Launch launch = device_.launch(state());
@@ -195,6 +196,10 @@ Status GpuBackend::wait() {
 
 Status GpuBackend::prepare() {
     if (Status ready = reset(); !ready || !decodes_in_steps()) return ready;
+    const std::span<std::byte> gemm = bindings_.gemm_workspace;
+    const c::DeviceProblem blas =
+        c::Blas::open(device_.launch(state()), gemm.data(), gemm.size(), blas_);
+    if (!blas.is_none()) return error_of(plan_.devices.front().facts.name, blas, ErrorKind::no_fit);
     device_.begin_capture();
     launch_decode(true);
     const c::DeviceProblem problem = device_.end_capture(decode_graph_);

@@ -7,6 +7,9 @@ namespace {
 
 namespace c = kernels::cuda;
 
+/// Below, a kernel that reads the quantised weights is faster than cuBLAS with their copies.
+constexpr std::uint32_t kBlasTokensMin = 64;
+
 /// The fp16 cache's copy of a weight, or null.
 const void* fp16_copy(const GpuStep& step, const kernels::WeightMatrix& weight) {
     if (step.layer == nullptr) return nullptr;
@@ -36,13 +39,16 @@ void multiply(const GpuStep& step, const kernels::WeightMatrix& weight, const Gp
         params.input_type = c::ElementType::f32;
     } else {
         params.input = step.buffer<void>(rows.f16);
-        params.fp16_weight = fp16_copy(step, weight);
+        if (step.n_tokens >= kBlasTokensMin) params.fp16_weight = fp16_copy(step, weight);
     }
     params.output = output;
     params.output_type = output_type;
     params.n_tokens = step.n_tokens;
     params.n_groups = n_groups;
-    c::product(params, step.launch);
+    if (params.fp16_weight != nullptr)
+        step.setting.blas.product(params);
+    else
+        c::product(params, step.launch);
 }
 
 void multiply_f32(const GpuStep& step, const kernels::WeightMatrix& weight, BufferRole rows,

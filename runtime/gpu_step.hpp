@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/cuda/blas.hpp"
 #include "kernels/cuda/decode.hpp"
 #include "planner/schedule.hpp"
 #include "runtime/bindings.hpp"
@@ -15,7 +16,7 @@ struct GpuSetting {
     const Bindings& bindings;
     kernels::cuda::Arithmetic arithmetic = kernels::cuda::Arithmetic::fast;
     kernels::CacheRounding rounding = kernels::CacheRounding::on;
-    std::uint64_t context_tokens = 0;
+    const kernels::cuda::Blas& blas;  // open where the plan has an fp16 cache
 };
 
 /// What an op works on: the tokens of a call, the layer or head whose turn it is, and where the
