@@ -7,6 +7,12 @@
 namespace plimsoll::test {
 namespace {
 
+std::size_t free_device_bytes() {
+    std::size_t free_bytes = 0, total_bytes = 0;
+    EXPECT_EQ(cudaMemGetInfo(&free_bytes, &total_bytes), cudaSuccess);
+    return free_bytes;
+}
+
 /// A plan of a golden case on the GPU.
 class GpuEngine : public testing::TestWithParam<const char*> {
 protected:
@@ -70,6 +76,15 @@ TEST_P(GpuEngine, GreedyTokensAreThoseOfTheLogits) {
         EXPECT_EQ(*token, wanted);
         token = engine.feed_greedy({&wanted, 1});
     }
+}
+
+TEST_P(GpuEngine, TakesNoDeviceMemoryOnceItIsReady) {
+    RunSetting decode = setting(false);
+    decode.mtp = false;
+    PlannedEngine planned(models_, plan_of_case(models_, decode));
+    const std::size_t free_bytes = free_device_bytes();
+    ASSERT_EQ(generate(planned, std::span(golden_.tokens).first(40), 8).size(), 8u);
+    EXPECT_EQ(free_device_bytes(), free_bytes);
 }
 
 }  // namespace
