@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/cuda/blas.hpp"
 #include "kernels/cuda/device_facts.hpp"
 #include "kernels/cuda/intrinsics.cuh"
 
@@ -89,14 +90,19 @@ __global__ void trial_kernel(const TrialParams params) {
 /// Launches of a decode step with the most layers, and some.
 constexpr int kTrialNodes = 1024;
 
-/// What an engine holds on the device beside its arena: two streams and a graph of a decode step,
-/// ready to run.
+/// Of a product by cuBLAS, with which it takes what it takes of its own.
+constexpr std::uint32_t kTrialWidth = 1024;
+constexpr std::uint64_t kTrialMatrixBytes = std::uint64_t{kTrialWidth} * kTrialWidth * 2;
+
+/// What an engine holds on the device beside its arena: two streams, a handle of cuBLAS that was
+/// used, and a graph of a decode step that was run.
 class Trial {
 public:
     Trial() = default;
     Trial(const Trial&) = delete;
     Trial& operator=(const Trial&) = delete;
     ~Trial() {
+        blas_ = cuda::Blas();  // before its stream
         if (made_ != nullptr) cudaGraphExecDestroy(made_);
         if (recorded_ != nullptr) cudaGraphDestroy(recorded_);
         if (copy_ != nullptr) cudaStreamDestroy(copy_);
@@ -107,10 +113,42 @@ public:
         cudaError_t status = cudaStreamCreateWithFlags(&compute_, cudaStreamNonBlocking);
         if (status == cudaSuccess)
             status = cudaStreamCreateWithFlags(&copy_, cudaStreamNonBlocking);
-        if (status == cudaSuccess)
-            status = cudaStreamBeginCapture(compute_, cudaStreamCaptureModeThreadLocal);
+        if (status == cudaSuccess) status = multiply();
+        if (status == cudaSuccess) status = record();
+        return status;
+    }
+
+private:
+    /// The matrices and cuBLAS's workspace belong to an arena and are given back.
+    cudaError_t multiply() {
+        void* bytes = nullptr;
+        cudaError_t status = cudaMalloc(&bytes, 4 * kTrialMatrixBytes);
         if (status != cudaSuccess) return status;
-        const cuda::Launch launch{.stream = compute_, .overlaps_previous = true};
+        char* matrices = static_cast<char*>(bytes);
+        status = cudaMemsetAsync(bytes, 0, 4 * kTrialMatrixBytes, compute_);
+        const cuda::Launch launch{.stream = compute_};
+        const cuda::DeviceProblem opened =
+            cuda::Blas::open(launch, matrices + 3 * kTrialMatrixBytes, kTrialMatrixBytes, blas_);
+        if (status == cudaSuccess && opened.is_none()) {
+            blas_.product({.weight = {nullptr, WeightType::f16, kTrialWidth, kTrialWidth},
+                           .fp16_weight = matrices,
+                           .input = matrices + kTrialMatrixBytes,
+                           .output = matrices + 2 * kTrialMatrixBytes,
+                           .output_type = cuda::ElementType::f16,
+                           .n_tokens = kTrialWidth});
+            status = cudaStreamSynchronize(compute_);
+        }
+        cudaFree(bytes);
+        return opened.is_none() ? status : cudaErrorMemoryAllocation;
+    }
+
+    cudaError_t record() {
+        const cuda::Launch launch{.stream = compute_,
+                                  .state = nullptr,
+                                  .n_multiprocessors = 0,
+                                  .overlaps_previous = true};
+        cudaError_t status = cudaStreamBeginCapture(compute_, cudaStreamCaptureModeThreadLocal);
+        if (status != cudaSuccess) return status;
         for (int node = 0; node < kTrialNodes; ++node)
             cuda::launch_kernel(trial_kernel, {.grid = 1, .block = 32}, launch, TrialParams{});
         status = cudaStreamEndCapture(compute_, &recorded_);
@@ -121,11 +159,11 @@ public:
         return status;
     }
 
-private:
     cudaStream_t compute_ = nullptr;
     cudaStream_t copy_ = nullptr;
     cudaGraph_t recorded_ = nullptr;
     cudaGraphExec_t made_ = nullptr;
+    cuda::Blas blas_;
 };
 
 cudaError_t describe(int index, GpuFacts& gpu) {

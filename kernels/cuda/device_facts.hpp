@@ -14,7 +14,7 @@ struct GpuFacts {
     std::uint32_t compute_minor = 0;  // 0 in sm_90
     /// All that the driver hands out; less than the label on the card.
     std::uint64_t total_bytes = 0;
-    /// After the context, this program's kernels and a graph of a decode step took theirs.
+    /// After the context, all kernels, cuBLAS and a graph of a decode step took theirs.
     std::uint64_t free_bytes = 0;
     std::uint32_t n_multiprocessors = 0;
     double clock_hz = 0;  // the multiprocessors' at boost
