@@ -1,5 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
 #include "tests/device/support.hpp"
 #include "tests/runtime/engine_runs.hpp"
 #include "tests/runtime/golden_limits.hpp"
@@ -85,6 +92,55 @@ TEST_P(GpuEngine, TakesNoDeviceMemoryOnceItIsReady) {
     const std::size_t free_bytes = free_device_bytes();
     ASSERT_EQ(generate(planned, std::span(golden_.tokens).first(40), 8).size(), 8u);
     EXPECT_EQ(free_device_bytes(), free_bytes);
+}
+
+double cosine_of(std::span<const float> a, std::span<const float> b) {
+    double dot = 0, aa = 0, bb = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        dot += double{a[i]} * double{b[i]};
+        aa += double{a[i]} * double{a[i]};
+        bb += double{b[i]} * double{b[i]};
+    }
+    return dot / std::sqrt(aa * bb);
+}
+
+TEST(GpuLongRun, DecodedRowsDoNotDriftFromPrefilledOnesAt65536Tokens) {
+    PLIMSOLL_NEEDS_GPU();
+    constexpr std::size_t kContext = 65'536, kDecoded = 2'000;
+    const CaseModels& models = models_of_case("tiny-q2");
+    const std::uint32_t vocab = models.main.hyper.vocab_size;
+    PlannedEngine planned(models, plan_of_case(models, {.chunk_tokens = 1'024,
+                                                        .context_tokens = kContext,
+                                                        .host_bytes = 1ull << 30,
+                                                        .on_gpu = true}));
+    std::mt19937_64 random(65'536);
+    std::vector<TokenId> tokens(kContext);
+    for (TokenId& token : tokens) token = static_cast<TokenId>(random() % vocab);
+    // All in chunks, then the same with the last tokens one by one behind the prompt.
+    const Logits prefilled = feed(planned, tokens);
+    const std::size_t prompt = kContext - kDecoded;
+    Engine& engine = planned.engine;
+    ASSERT_TRUE(engine.reset());
+    for (std::size_t at = 0; at < prompt; at += 1'024)
+        ASSERT_TRUE(
+            engine.feed(std::span(tokens).subspan(at, std::min<std::size_t>(1'024, prompt - at))));
+    std::vector<double> cosines;
+    for (std::size_t at = prompt; at < kContext; ++at) {
+        const Result<std::span<const float>> logits = engine.feed({&tokens[at], 1});
+        ASSERT_TRUE(logits);
+        cosines.push_back(cosine_of(*logits, std::span(prefilled.main).subspan(at * vocab, vocab)));
+    }
+    const auto median = [](std::span<const double> part) {
+        std::vector<double> sorted(part.begin(), part.end());
+        std::sort(sorted.begin(), sorted.end());
+        return sorted[sorted.size() / 2];
+    };
+    const double early = median(std::span(cosines).first(200));
+    const double late = median(std::span(cosines).last(200));
+    RecordProperty("early", std::to_string(early));
+    RecordProperty("late", std::to_string(late));
+    EXPECT_GE(late, 0.999);
+    EXPECT_GE(late, early - 1e-3);
 }
 
 }  // namespace
