@@ -1,5 +1,7 @@
 #include "tools/probe.hpp"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -7,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "tools/file_rate.hpp"
 #include "tools/machine_file.hpp"
 #include "tools/machine_probe.hpp"
 #include "tools/plan_style.hpp"
@@ -20,6 +23,7 @@ namespace {
 struct ProbeOptions {
     std::optional<std::string> output_path;
     std::string folder = ".";
+    std::optional<std::string> file;  // to be read as a model is
 };
 
 std::string table(const std::vector<ProbeRow>& rows, std::uint32_t columns) {
@@ -40,8 +44,15 @@ Status probe(const ProbeOptions& options) {
     const std::string name = options.output_path
                                  ? std::filesystem::path(*options.output_path).stem().string()
                                  : "this-machine";
-    const Result<MachineProbe> measured = probe_machine(name, options.folder);
+    Result<MachineProbe> measured = probe_machine(name, options.folder);
     if (!measured) return measured.error();
+    if (options.file) {
+        const Result<FileRate> rate = measure_file(*options.file);
+        if (!rate) return rate.error();
+        measured->rows.push_back({"loading " + *options.file,
+                                  fmt::format("{:.2f} GB/s", rate->read_bytes_per_s / 1e9),
+                                  rate->how});
+    }
     if (options.output_path) {
         const Status written =
             write_text_file(*options.output_path, machine_yaml(measured->machine));
@@ -65,6 +76,10 @@ void add_probe_command(CLI::App& command, Action& action) {
                     "Measure the disk of this folder: 1 GiB is written, read and removed "
                     "(default: the current one)")
         ->option_text("DIR");
+    command
+        .add_option("--file", options->file,
+                    "Measure too how fast this file is read as a model is loaded onto a GPU")
+        ->option_text("FILE");
     action = [options] { return probe(*options); };
 }
 
