@@ -29,6 +29,9 @@ public:
 
     /// Captures the decode graph. The last thing that takes memory.
     [[nodiscard]] Status prepare();
+    /// Runs every kind of step once: what CUDA and cuBLAS put off until a kernel's first launch,
+    /// its stack above all, is then on the device before the engine is ready.
+    [[nodiscard]] Status rehearse();
 
     Status reset() override;
     [[nodiscard]] std::uint64_t position() const override { return position_; }
@@ -205,6 +208,20 @@ Status GpuBackend::prepare() {
     const c::DeviceProblem problem = device_.end_capture(decode_graph_);
     if (problem.is_none()) return wait();
     return error_of(plan_.devices.front().facts.name, problem, ErrorKind::no_fit);
+}
+
+Status GpuBackend::rehearse() {
+    const std::uint64_t n_tokens = std::min(plan_.grant.chunk_tokens, plan_.grant.context_tokens);
+    const std::vector<TokenId> tokens(n_tokens, 0);
+    if (const Result<TokenId> chunk = feed_greedy(tokens); !chunk) return chunk.error();
+    if (Status ready = reset(); !ready) return ready;
+    if (const Result<TokenId> step = feed_greedy(std::span(tokens).first(1)); !step)
+        return step.error();
+    if (has_draft_head() && n_tokens > 2) {
+        const LogitsSink ignore = [](std::uint64_t, std::span<const float>) { return ok_status(); };
+        if (Status done = feed_all(std::span(tokens).first(2), ignore, ignore); !done) return done;
+    }
+    return reset();
 }
 
 void GpuBackend::check_room(std::size_t n_tokens) const {
@@ -413,6 +430,7 @@ Result<std::unique_ptr<EngineBackend>> make_gpu_backend(const EngineSource& sour
                                                 std::move(*device_memory), std::move(*host_memory),
                                                 std::move(schedule), std::move(bound->bindings));
     if (Status ready = backend->prepare(); !ready) return ready.error();
+    if (Status ready = backend->rehearse(); !ready) return ready.error();
     return std::unique_ptr<EngineBackend>(std::move(backend));
 }
 

@@ -111,6 +111,7 @@ TEST(GpuLongRun, DecodedRowsDoNotDriftFromPrefilledOnesAt65536Tokens) {
     const std::uint32_t vocab = models.main.hyper.vocab_size;
     PlannedEngine planned(models, plan_of_case(models, {.chunk_tokens = 1'024,
                                                         .context_tokens = kContext,
+                                                        .device_bytes = 8ull << 30,
                                                         .host_bytes = 1ull << 30,
                                                         .on_gpu = true}));
     std::mt19937_64 random(65'536);
