@@ -33,6 +33,7 @@ public:
         if (is_f16()) decode_step();
         // Written before the first op and read until the last one.
         if (shape_.is_gpu) hold_throughout(BufferRole::step_state);
+        if (is_f16()) hold_throughout(BufferRole::hc_partials);
         return std::move(schedule_);
     }
 
@@ -75,7 +76,7 @@ private:
         using R = BufferRole;
         return role == R::streams || role == R::token_ids || role == R::mtp_streams ||
                role == R::step_state || role == R::decode_coefficients ||
-               role == R::decode_sublayer_out || role == R::next_token;
+               role == R::decode_sublayer_out || role == R::hc_partials || role == R::next_token;
     }
 
     void hold_throughout(BufferRole role) {
@@ -416,8 +417,8 @@ private:
 
     void decode_attention(std::uint32_t ratio) {
         using R = BufferRole;
-        op(OpKind::decode_hc_attn, {R::streams, R::decode_sublayer_out, R::decode_coefficients},
-           {R::streams, R::attn_in, R::decode_coefficients, R::hc_partials});
+        op(OpKind::decode_hc_attn, {R::streams, R::decode_sublayer_out, R::hc_partials},
+           {R::streams, R::attn_in, R::hc_partials});
         std::vector<R> rows = {R::kv_rows};
         if (ratio != 0) rows.insert(rows.end(), {R::compressor_kv, R::compressor_gate});
         if (ratio == 4) rows.insert(rows.end(), {R::indexer_kv, R::indexer_gate});
@@ -444,7 +445,7 @@ private:
 
     void decode_feed_forward() {
         using R = BufferRole;
-        op(OpKind::decode_hc_ffn, {R::streams, R::decode_sublayer_out, R::decode_coefficients},
+        op(OpKind::decode_hc_ffn, {R::streams, R::decode_sublayer_out, R::hc_partials},
            {R::streams, R::ffn_in, R::decode_coefficients, R::hc_partials});
         op(OpKind::decode_router_products, {R::ffn_in}, {R::router_logits});
         op(OpKind::decode_experts_up, {R::ffn_in, R::router_logits},

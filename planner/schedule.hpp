@@ -125,7 +125,7 @@ enum class BufferRole : std::uint8_t {
     expert_tiles,         // [1 + 2 * tiles] int32: which expert and assignments a tile has
     attn_out,             // [n_heads, head_dim] f32
     attn_partials,        // softmax and sums of each split of the rows
-    hc_partials,          // products of each slice of the streams
+    hc_partials,          // products of each slice of the streams, and what steps leave each other
     decode_coefficients,  // as hc_coefficients, from one launch to the next
     decode_sublayer_out,  // [hidden] f32, the same
     next_token,           // int32

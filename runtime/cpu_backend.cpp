@@ -12,6 +12,7 @@
 #include "runtime/forward_ops.hpp"
 #include "runtime/memory_report.hpp"
 #include "runtime/sampler.hpp"
+#include "runtime/synthetic_load.hpp"
 
 namespace plimsoll {
 namespace {
@@ -275,9 +276,13 @@ Result<std::unique_ptr<EngineBackend>> make_cpu_backend(const EngineSource& sour
     device->seal();
     host->seal();
     const LoadProgress silent = [](std::uint64_t, std::uint64_t) {};
-    const Status loaded =
-        load_tensors(bound->loads, source.n_threads, source.progress ? source.progress : silent);
-    if (!loaded) return loaded.error();
+    const LoadProgress& progress = source.progress ? source.progress : silent;
+    if (source.synthetic_seed) {
+        fill_synthetic(bound->loads, *source.synthetic_seed, source.n_threads, progress);
+    } else {
+        const Status loaded = load_tensors(bound->loads, source.n_threads, progress);
+        if (!loaded) return loaded.error();
+    }
     std::unique_ptr<EngineBackend> backend =
         std::make_unique<CpuBackend>(source, std::move(*device), std::move(*host),
                                      std::move(schedule), std::move(bound->bindings));

@@ -8,14 +8,13 @@ namespace k = kernels;
 namespace c = kernels::cuda;
 
 /// Merges what the sub-layer before left, unless it is the first, and mixes for the next one.
+/// `coefficients` null: the next merge is a step's.
 void hc_step(const GpuStep& step, const k::WeightMatrix& fn, const float* base, const float* scale,
-             const float* norm, float* mixed, bool merges) {
+             const float* norm, float* mixed, bool merges, float* coefficients) {
     const Hyperparameters& hyper = step.hyper();
-    float* coefficients = step.floats(R::decode_coefficients);
     c::HcStepParams params{};
     params.sublayer_out = merges ? step.floats(R::decode_sublayer_out) : nullptr;
-    params.merge_coefficients = coefficients;
-    params.partials = step.floats(R::hc_partials);
+    params.partials = step.buffer<std::uint64_t>(R::hc_partials);
     params.mix = {fn,
                   base,
                   scale,
@@ -116,7 +115,7 @@ void decode_embed(const GpuStep& step) {
 void decode_hc_attn(const GpuStep& step) {
     const LayerWeights& weights = step.weights();
     hc_step(step, weights.hc_attn_fn, weights.hc_attn_base, weights.hc_attn_scale,
-            weights.attn_norm, step.floats(R::attn_in), !step.is_first_layer);
+            weights.attn_norm, step.floats(R::attn_in), !step.is_first_layer, nullptr);
 }
 
 void decode_attn_products(const GpuStep& step) {
@@ -238,7 +237,8 @@ void decode_output_b(const GpuStep& step) {
 void decode_hc_ffn(const GpuStep& step) {
     const LayerWeights& weights = step.weights();
     hc_step(step, weights.hc_ffn_fn, weights.hc_ffn_base, weights.hc_ffn_scale, weights.ffn_norm,
-            step.floats(R::ffn_in), true);
+            step.floats(R::ffn_in), true,
+            step.is_last_layer ? step.floats(R::decode_coefficients) : nullptr);
 }
 
 void decode_router_products(const GpuStep& step) {

@@ -32,6 +32,7 @@ struct GpuStep {
     const LayerBinding* layer = nullptr;  // null outside layers
     const HeadBinding* head = nullptr;    // null outside heads
     bool is_first_layer = false;          // of a decode step: nothing is to be merged yet
+    bool is_last_layer = false;           // of a decode step: no step's launch merges behind it
 
     [[nodiscard]] const Hyperparameters& hyper() const { return setting.hyper; }
     [[nodiscard]] const LayerWeights& weights() const { return layer->weights; }

@@ -7,6 +7,7 @@
 #include <exception>
 #include <string>
 
+#include "tools/bench.hpp"
 #include "tools/command.hpp"
 #include "tools/fit.hpp"
 #include "tools/inspect.hpp"
@@ -21,6 +22,7 @@ namespace {
 constexpr Command kCommands[] = {
     {"fit", "What fits where, before loading or even downloading a model", add_fit_command},
     {"run", "Generate text with a model, through a plan", add_run_command},
+    {"bench", "Tokens per second at context frontiers, as CSV", add_bench_command},
     {"plan", "Show, compare or draw saved plans", add_plan_command},
     {"inspect", "What a model file says of itself: keys, tensors, sizes", add_inspect_command},
     {"synth", "Make a synthetic model file", add_synth_command},
