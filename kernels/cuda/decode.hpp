@@ -16,13 +16,15 @@
 /// weights' products as 16-bit blocks, made on the way in: the values of quantize_activations.
 namespace plimsoll::kernels::cuda {
 
-/// The merge of the sub-layer before (where `sublayer_out` is not null) and the mix, norm and
-/// coefficients for the next one: hc_merge, then hc_mix.
+/// The merge of the sub-layer before (where `sublayer_out` is not null) and the mix and norm for
+/// the next one: hc_merge, then hc_mix. The next merge's coefficients stay in `partials` for the
+/// step that merges.
 struct HcStepParams {
-    const float* sublayer_out;        // [hidden], or null: nothing to merge
-    const float* merge_coefficients;  // [n_streams + n_streams^2] of that sub-layer
-    float* partials;                  // hc_step_partials_bytes(...)
-    HcMixParams mix;  // n_tokens 1; streams in place; `coefficients` may be the merge's
+    const float* sublayer_out;  // [hidden], or null: nothing to merge
+    std::uint64_t* partials;    // hc_step_partials_bytes(...), zero before the first step, between
+                                // steps only theirs
+    HcMixParams mix;  // n_tokens 1; streams in place; `coefficients` null but where they are wanted
+                      // for anything else than the next step's merge
 };
 void hc_step(const HcStepParams& params, const Launch& launch);
 [[nodiscard]] std::uint64_t hc_step_partials_bytes(std::uint32_t n_streams, std::uint32_t hidden);

@@ -9,17 +9,24 @@ namespace {
 // streams: 64 blocks of 64 columns, so that a lane's share of fn is three loads of 16 bytes, and
 // the sums they meet for are 64 terms each.
 //
-// They meet once. The norm needs |u|^2 of the mix u = sum_s pre[s] X[s], which is the quadratic
-// form sum pre[s] pre[t] G[s][t] with G = X . X^T, and the ten sums of G travel with those of fn.
-// Only where streams cancel to less than 1/32 of what is summed would that lose bits that matter:
-// then the blocks meet again for the sum itself.
+// They meet once, in the partial sums themselves: each carries the launch's number as a tag, and
+// whoever needs it asks until the tag is there. A counter would cost two trips to L2 more. The norm
+// needs |u|^2 of the mix u = sum_s pre[s] X[s], which is the quadratic form sum pre[s] pre[t]
+// G[s][t] with G = X . X^T, and the ten sums of G travel with those of fn. Only where streams
+// cancel to less than 1/32 of what is summed would that lose bits that matter: then the blocks meet
+// again for the sum itself.
+//
+// The Sinkhorn iteration, a microsecond of one thread, is left to the next step's launch: every
+// block makes the coefficients from the logits while it waits for the sub-layer. One block more
+// than there are columns for leaves those logits.
 
 constexpr std::uint32_t kThreads = 256;
 constexpr std::uint32_t kWarps = kThreads / kWarp;
-constexpr std::uint32_t kBlocksMax = 64;
+constexpr std::uint32_t kBlocksMax = 64;   // that own columns
 constexpr std::uint32_t kColumnsMin = 16;  // below, more blocks only have more to sum
-constexpr std::uint32_t kHeld = 3;         // rows of fn that a warp holds in registers
-constexpr std::uint32_t kBatch = 5;  // sums of a warp at a time: 4 streams have 34 for 8 warps
+constexpr std::uint32_t kHeld = 3;         // rows of fn that a warp holds in registers: 24 in all
+constexpr std::uint32_t kGramBatch = 2;    // sums of G that a warp makes with those: 10 in all
+constexpr std::uint32_t kTogether = 3;     // values whose partial sums a warp asks for at a time
 constexpr float kCancelled = 1.0f / 32;
 
 __host__ __device__ constexpr std::uint32_t gram_values(std::uint32_t n_streams) {
@@ -28,12 +35,35 @@ __host__ __device__ constexpr std::uint32_t gram_values(std::uint32_t n_streams)
 __host__ __device__ constexpr std::uint32_t fn_rows(std::uint32_t n_streams) {
     return n_streams * (n_streams + 2);
 }
+__host__ __device__ constexpr std::uint32_t coefficient_count(std::uint32_t n_streams) {
+    return n_streams * (n_streams + 1);
+}
 constexpr std::uint32_t kValuesMax = fn_rows(kStreamsMax) + gram_values(kStreamsMax);
+constexpr std::uint32_t kCoefficientsMax = coefficient_count(kStreamsMax);
+
+/// Tagged words between the blocks and between steps, all zero before the first: of each value,
+/// and of the second meeting's, kBlocksMax partial sums; the number of the last launch as a tag;
+/// the logits of the next merge's coefficients, tagged likewise.
+struct Meeting {
+    std::uint64_t* words;
+    std::uint32_t n_streams;
+
+    __device__ __forceinline__ std::uint64_t* partials(std::uint32_t value) const {
+        return words + value * kBlocksMax;
+    }
+    __device__ __forceinline__ std::uint32_t squares_value() const {
+        return fn_rows(n_streams) + gram_values(n_streams);
+    }
+    __device__ __forceinline__ std::uint64_t* last_launch() const {
+        return partials(squares_value() + 1);
+    }
+    __device__ __forceinline__ std::uint64_t* logits() const { return last_launch() + 1; }
+};
 
 /// A block a multiprocessor, so that all are resident whatever else runs.
 constexpr std::uint32_t block_count(std::uint32_t hidden, std::uint32_t n_multiprocessors) {
     std::uint32_t n_blocks = kBlocksMax;
-    while (n_blocks > 1 && (hidden / n_blocks < kColumnsMin || n_blocks > n_multiprocessors))
+    while (n_blocks > 1 && (hidden / n_blocks < kColumnsMin || n_blocks >= n_multiprocessors))
         n_blocks /= 2;
     return n_blocks;
 }
@@ -52,52 +82,107 @@ __device__ __forceinline__ GramIndex gram_index(std::uint32_t at) {
     return {s, at - s * (s + 1) / 2};
 }
 
-/// The merge for the block's columns: X' to memory and, with zeros past the end, to shared memory.
+/// The columns of a block.
+struct Slice {
+    std::uint32_t first;
+    std::uint32_t count;
+    std::uint32_t n_blocks;
+};
+
+/// What turns logits into coefficients.
+struct Balance {
+    std::uint32_t n_streams;
+    std::uint32_t iterations;
+    float epsilon;
+};
+
+/// The next merge's coefficients from their logits, by one warp, in shared memory: post, then comb.
 template <std::uint32_t kStreams>
-__device__ __forceinline__ void merge_columns(const HcStepParams& p, std::uint32_t first,
-                                              std::uint32_t columns, float* merged) {
-    const std::uint32_t n = p.mix.n_streams, hidden = p.mix.hidden;
-    auto* streams = const_cast<float*>(p.mix.streams);
-    for (std::uint32_t i = threadIdx.x; i < columns; i += kThreads) {
-        const bool inside = first + i < hidden;
-        float x[kStreams], after[kStreams];
-#pragma unroll
-        for (std::uint32_t j = 0; j < kStreams; ++j) {
-            x[j] = j < n && inside ? streams[j * hidden + first + i] : 0.0f;
-            after[j] = x[j];
-        }
-        if (p.sublayer_out != nullptr && inside) {
-            const float y = p.sublayer_out[first + i];
-            const float* post = p.merge_coefficients;
-            const float* comb = post + n;
-#pragma unroll
-            for (std::uint32_t k = 0; k < kStreams; ++k) {
-                if (k >= n) break;
-                after[k] = post[k] * y;
-#pragma unroll
-                for (std::uint32_t j = 0; j < kStreams; ++j)
-                    if (j < n) after[k] += comb[j * n + k] * x[j];
-            }
-#pragma unroll
-            for (std::uint32_t k = 0; k < kStreams; ++k)
-                if (k < n) streams[k * hidden + first + i] = after[k];
-        }
-#pragma unroll
-        for (std::uint32_t k = 0; k < kStreams; ++k)
-            if (k < n) merged[k * columns + i] = after[k];
-    }
+__device__ __forceinline__ void finish_coefficients(Balance balance, float* logits, float* out) {
+    const std::uint32_t n = kStreams == 4 ? 4 : balance.n_streams, lane = threadIdx.x % kWarp;
+    if (lane < n) out[lane] = 2.0f * sigmoid(logits[lane]);
+    sinkhorn<kStreams>(logits + n, n, balance.iterations, balance.epsilon, out + n);
+    __syncwarp();
 }
+
+/// Fetches what the step before left; true where all of it carries the same tag, which `tag` gets.
+__device__ __forceinline__ bool load_logits(const Meeting& meeting, float* logits,
+                                            std::uint32_t& tag) {
+    const std::uint32_t count = coefficient_count(meeting.n_streams);
+    const std::uint32_t lane = threadIdx.x % kWarp;
+    const std::uint64_t* words = meeting.logits();
+    tag = __shfl_sync(kAllLanes, load_tagged(words).tag, 0);
+    bool agree = true;
+    for (std::uint32_t i = lane; i < count; i += kWarp) {
+        const Tagged word = load_tagged(words + i);
+        logits[i] = word.value;
+        agree = agree && word.tag == tag;
+    }
+    __syncwarp();
+    return __all_sync(kAllLanes, agree);
+}
+
+/// What a warp of each block brings to the merge. `begin` may run before the wait: where the step
+/// before has finished by then, as it nearly always has, its logits are there and nothing is left
+/// to be done behind the wait.
+template <std::uint32_t kStreams>
+struct MergeCoefficients {
+    Balance balance;
+    float* logits;        // shared, [kCoefficientsMax]
+    float* coefficients;  // shared, what the merge reads
+    std::uint32_t tag = 0;
+    bool agree = false;
+
+    __device__ __forceinline__ void begin(const Meeting& meeting) {
+        agree = load_logits(meeting, logits, tag);
+        finish_coefficients<kStreams>(balance, logits, coefficients);
+    }
+    __device__ __forceinline__ void end(const Meeting& meeting, std::uint32_t last_launch) {
+        if (!agree || tag != last_launch) begin(meeting);
+    }
+};
+
+/// One column of one stream behind the merge.
+template <std::uint32_t kStreams>
+struct MergeItem {
+    float x[kStreams];
+    float y;
+
+    __device__ __forceinline__ void load(const HcStepParams& p, std::uint32_t column) {
+        const std::uint32_t n = kStreams == 4 ? 4 : p.mix.n_streams;
+        const bool inside = column < p.mix.hidden;
+#pragma unroll
+        for (std::uint32_t j = 0; j < kStreams; ++j)
+            x[j] = j < n && inside ? p.mix.streams[j * p.mix.hidden + column] : 0.0f;
+        y = p.sublayer_out != nullptr && inside ? p.sublayer_out[column] : 0.0f;
+    }
+    __device__ __forceinline__ float merged(const HcStepParams& p, std::uint32_t stream,
+                                            const float* coefficients) const {
+        const std::uint32_t n = kStreams == 4 ? 4 : p.mix.n_streams;
+        float after = 0.0f;
+        if (p.sublayer_out == nullptr) {
+#pragma unroll
+            for (std::uint32_t j = 0; j < kStreams; ++j)
+                if (j == stream) after = x[j];
+            return after;
+        }
+        after = coefficients[stream] * y;
+#pragma unroll
+        for (std::uint32_t j = 0; j < kStreams; ++j)
+            if (j < n) after += coefficients[n + j * n + stream] * x[j];
+        return after;
+    }
+};
 
 /// Where the eight weights of a lane's chunk lie in a row of fn; past the end: none.
 struct Chunk {
     std::uint32_t element;
     bool inside;
 };
-__device__ __forceinline__ Chunk chunk_of(std::uint32_t chunk, std::uint32_t first,
-                                          std::uint32_t columns, std::uint32_t n,
+__device__ __forceinline__ Chunk chunk_of(std::uint32_t chunk, const Slice& slice, std::uint32_t n,
                                           std::uint32_t hidden) {
-    const std::uint32_t stream = chunk / (columns / 8);
-    const std::uint32_t column = first + chunk % (columns / 8) * 8;
+    const std::uint32_t stream = chunk / (slice.count / 8);
+    const std::uint32_t column = slice.first + (chunk - stream * (slice.count / 8)) * 8;
     return {stream * hidden + column, stream < n && column < hidden};
 }
 
@@ -111,65 +196,140 @@ __device__ __forceinline__ float dot_eight(const EightWeights<kType>& weights, c
            (w[4] * high.x + w[5] * high.y + (w[6] * high.z + w[7] * high.w));
 }
 
-/// A lane's part of the block's sum of one value. The first chunk of the warp's first rows is held.
+/// A lane's part of the block's sum of one row of fn, of which it may hold the first chunk.
 template <WeightType kType>
-__device__ __forceinline__ float lane_part(const HcStepParams& p, std::uint32_t value,
-                                           const EightWeights<kType>& held, bool is_held,
-                                           std::uint32_t first, std::uint32_t columns,
-                                           const float* merged) {
-    const std::uint32_t n = p.mix.n_streams, hidden = p.mix.hidden, lane = threadIdx.x % kWarp;
+__device__ __forceinline__ float row_part(const HcMixParams& mix, std::uint32_t row,
+                                          const EightWeights<kType>* held, const Chunk& own,
+                                          const Slice& slice, const float* merged) {
+    const std::uint32_t lane = threadIdx.x % kWarp, n_chunks = mix.n_streams * slice.count / 8;
+    const std::uint64_t from = std::uint64_t{row} * mix.fn.n_in;
     float sum = 0.0f;
-    if (value < fn_rows(n)) {
-        for (std::uint32_t at = lane; at < n * columns / 8; at += kWarp) {
-            const Chunk chunk = chunk_of(at, first, columns, n, hidden);
-            if (!chunk.inside) continue;
-            EightWeights<kType> weights = held;
-            if (!is_held || at != lane)
-                weights = load_eight<kType>(p.mix.fn.data,
-                                            std::uint64_t{value} * p.mix.fn.n_in + chunk.element);
-            sum += dot_eight<kType>(weights, merged + 8 * at);
-        }
-        return sum;
+    if (own.inside)
+        sum = dot_eight<kType>(
+            held != nullptr ? *held : load_eight<kType>(mix.fn.data, from + own.element),
+            merged + 8 * lane);
+    for (std::uint32_t at = lane + kWarp; at < n_chunks; at += kWarp) {
+        const Chunk chunk = chunk_of(at, slice, mix.n_streams, mix.hidden);
+        if (chunk.inside)
+            sum += dot_eight<kType>(load_eight<kType>(mix.fn.data, from + chunk.element),
+                                    merged + 8 * at);
     }
-    const GramIndex gram = gram_index(value - fn_rows(n));
-    for (std::uint32_t i = lane; i < columns; i += kWarp)
-        sum += merged[gram.s * columns + i] * merged[gram.t * columns + i];
     return sum;
 }
 
-/// The values the whole grid needs of the partial sums: pre's products and G; block 0 takes all.
-/// Into `values` by their index.
-__device__ __forceinline__ void sum_partials(const HcStepParams& p, float* values) {
-    const std::uint32_t n = p.mix.n_streams, lane = threadIdx.x % kWarp;
-    const std::uint32_t n_values = fn_rows(n) + gram_values(n);
-    const std::uint32_t n_wanted = blockIdx.x == 0 ? n_values : n + gram_values(n);
-    for (std::uint32_t at = threadIdx.x / kWarp; at < n_wanted; at += kBatch * kWarps) {
-        float sums[kBatch];
-        std::uint32_t indices[kBatch];
+__device__ __forceinline__ float gram_part(std::uint32_t at, const Slice& slice,
+                                           const float* merged) {
+    const GramIndex gram = gram_index(at);
+    float sum = 0.0f;
+    for (std::uint32_t i = threadIdx.x % kWarp; i < slice.count; i += kWarp)
+        sum += merged[gram.s * slice.count + i] * merged[gram.t * slice.count + i];
+    return sum;
+}
+
+/// The block's sums of all values to the others.
+template <std::uint32_t kStreams, WeightType kType>
+__device__ __forceinline__ void publish_sums(const HcMixParams& mix, const Meeting& meeting,
+                                             std::uint32_t tag,
+                                             const EightWeights<kType> (&held)[kHeld],
+                                             const Chunk& own, const Slice& slice,
+                                             const float* merged) {
+    const std::uint32_t n = kStreams == 4 ? 4 : mix.n_streams;
+    const std::uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+    constexpr std::uint32_t kBatch = kHeld + kGramBatch;
+    for (std::uint32_t round = 0;
+         round * kHeld * kWarps < fn_rows(n) || round * kGramBatch * kWarps < gram_values(n);
+         ++round) {
+        float parts[kBatch] = {};
+        std::uint32_t values[kBatch];
 #pragma unroll
-        for (std::uint32_t i = 0; i < kBatch; ++i) {
-            const std::uint32_t wanted = at + i * kWarps;
-            indices[i] = blockIdx.x == 0 || wanted < n ? wanted : wanted - n + fn_rows(n);
-            sums[i] = 0.0f;
-            if (wanted < n_wanted)
-                for (std::uint32_t block = lane; block < gridDim.x; block += kWarp)
-                    sums[i] += __ldcg(p.partials + indices[i] * gridDim.x + block);
+        for (std::uint32_t i = 0; i < kHeld; ++i) {
+            values[i] = warp + (round * kHeld + i) * kWarps;
+            if (values[i] < fn_rows(n))
+                parts[i] = row_part<kType>(mix, values[i], round == 0 ? &held[i] : nullptr, own,
+                                           slice, merged);
+            else
+                values[i] = kValuesMax;
         }
 #pragma unroll
+        for (std::uint32_t i = kHeld; i < kBatch; ++i) {
+            const std::uint32_t at = warp + (round * kGramBatch + i - kHeld) * kWarps;
+            values[i] = at < gram_values(n) ? fn_rows(n) + at : kValuesMax;
+            if (at < gram_values(n)) parts[i] = gram_part(at, slice, merged);
+        }
+        float own_part = 0.0f;
+        std::uint32_t own_value = kValuesMax;
+#pragma unroll
         for (std::uint32_t i = 0; i < kBatch; ++i) {
-            const float sum = warp_sum(sums[i]);
-            if (lane == 0 && at + i * kWarps < n_wanted) values[indices[i]] = sum;
+            const float part = warp_sum(parts[i]);
+            if (lane == i) {
+                own_part = part;
+                own_value = values[i];
+            }
+        }
+        if (own_value < kValuesMax)
+            store_tagged(meeting.partials(own_value) + blockIdx.x, {own_part, tag});
+    }
+}
+
+__device__ __forceinline__ float await_tagged(const std::uint64_t* from, Tagged word,
+                                              std::uint32_t tag) {
+    while (word.tag != tag) {
+        wait_a_little();
+        word = load_tagged(from);
+    }
+    return word.value;
+}
+
+/// Sums over all blocks of the values that `value_of` names for i < n_wanted, into `values` by
+/// their names.
+template <class ValueOf>
+__device__ __forceinline__ void await_sums(const Meeting& meeting, std::uint32_t tag,
+                                           std::uint32_t n_blocks, std::uint32_t n_wanted,
+                                           ValueOf value_of, float* values) {
+    constexpr std::uint32_t kAsked = kBlocksMax / kWarp;
+    const std::uint32_t lane = threadIdx.x % kWarp;
+    for (std::uint32_t at = threadIdx.x / kWarp; at < n_wanted; at += kTogether * kWarps) {
+        Tagged words[kTogether][kAsked];
+#pragma unroll
+        for (std::uint32_t i = 0; i < kTogether; ++i) {
+            const bool is_wanted = at + i * kWarps < n_wanted;
+            const std::uint64_t* from = meeting.partials(is_wanted ? value_of(at + i * kWarps) : 0);
+#pragma unroll
+            for (std::uint32_t k = 0; k < kAsked; ++k)
+                words[i][k] = is_wanted && lane + k * kWarp < n_blocks
+                                  ? load_tagged(from + lane + k * kWarp)
+                                  : Tagged{0.0f, tag};
+        }
+#pragma unroll
+        for (std::uint32_t i = 0; i < kTogether; ++i) {
+            if (at + i * kWarps >= n_wanted) break;
+            const std::uint32_t value = value_of(at + i * kWarps);
+            float sum = 0.0f;
+#pragma unroll
+            for (std::uint32_t k = 0; k < kAsked; ++k)
+                sum += await_tagged(meeting.partials(value) + lane + k * kWarp, words[i][k], tag);
+            sum = warp_sum(sum);
+            if (lane == 0) values[value] = sum;
         }
     }
+    __syncthreads();
+}
+
+/// 1 / rms of all streams together: the diagonal of G.
+__device__ __forceinline__ float streams_scale(const HcMixParams& mix, const float* gram) {
+    float squares = 0.0f;
+    for (std::uint32_t s = 0; s < mix.n_streams; ++s) squares += gram[s * (s + 3) / 2];
+    return inverse_rms(squares, mix.n_streams * mix.hidden, mix.rms_epsilon);
 }
 
 /// The mix's norm: |u|^2 by the quadratic form, or by a second meeting of all blocks.
 template <std::uint32_t kStreams>
-__device__ __forceinline__ float mixed_squares(const HcStepParams& p, const float* gram,
+__device__ __forceinline__ float mixed_squares(const HcMixParams& mix, const Meeting& meeting,
+                                               std::uint32_t tag, const Slice& slice,
                                                const float (&pre)[kStreams], const float* merged,
-                                               std::uint32_t columns, std::uint32_t* counter,
-                                               float* sums) {
-    const std::uint32_t n = p.mix.n_streams;
+                                               float* values, float* sums) {
+    const std::uint32_t n = kStreams == 4 ? 4 : mix.n_streams;
+    const float* gram = values + fn_rows(n);
     float total = 0.0f, absolute = 0.0f;
     std::uint32_t at = 0;
 #pragma unroll
@@ -183,107 +343,135 @@ __device__ __forceinline__ float mixed_squares(const HcStepParams& p, const floa
         }
     if (total >= kCancelled * absolute) return total;
     float squares = 0.0f;
-    for (std::uint32_t i = threadIdx.x; i < columns; i += kThreads) {
+    for (std::uint32_t i = threadIdx.x; i < slice.count; i += kThreads) {
         float u = 0.0f;
 #pragma unroll
         for (std::uint32_t s = 0; s < kStreams; ++s)
-            if (s < n) u += pre[s] * merged[s * columns + i];
+            if (s < n) u += pre[s] * merged[s * slice.count + i];
         squares += u * u;
     }
-    float* partials = p.partials + (fn_rows(n) + gram_values(n)) * gridDim.x;
     squares = block_total(squares, sums);
-    if (threadIdx.x == 0) partials[blockIdx.x] = squares;
-    meet_all_blocks(counter);
-    float sum = 0.0f;
-    for (std::uint32_t block = 0; block < gridDim.x; ++block) sum += __ldcg(partials + block);
-    return sum;
+    const std::uint32_t value = meeting.squares_value();
+    if (threadIdx.x == 0) store_tagged(meeting.partials(value) + blockIdx.x, {squares, tag});
+    await_sums(
+        meeting, tag, slice.n_blocks, 1, [&](std::uint32_t) { return value; }, values);
+    return values[value];
 }
 
-/// What the next merge needs, by one warp of block 0 while the others go on.
+/// The last block: the logits of the next merge's coefficients, and the coefficients where somebody
+/// else wants them.
 template <std::uint32_t kStreams>
-__device__ __forceinline__ void write_coefficients(const HcMixParams& mix, float* values,
-                                                   float scale) {
-    const std::uint32_t n = mix.n_streams, lane = threadIdx.x % kWarp;
-    for (std::uint32_t i = n + lane; i < fn_rows(n); i += kWarp) {
-        const bool is_post = i < 2 * n;
-        const float z = values[i] * scale * mix.scale[is_post ? 1 : 2] + mix.base[i];
-        if (is_post)
-            mix.coefficients[i - n] = 2.0f * sigmoid(z);
-        else
-            values[i] = z;
+__device__ __forceinline__ void leave_logits(const HcMixParams& mix, const Meeting& meeting,
+                                             std::uint32_t n_blocks, float* values,
+                                             float* coefficients) {
+    const std::uint32_t n = kStreams == 4 ? 4 : mix.n_streams, count = coefficient_count(n);
+    const float scale_post = mix.scale[1], scale_comb = mix.scale[2];
+    const float base = threadIdx.x < count ? mix.base[n + threadIdx.x] : 0.0f;
+    wait_for_previous_kernel();
+    const std::uint32_t tag = load_tagged(meeting.last_launch()).tag + 1;
+    await_sums(
+        meeting, tag, n_blocks, count + n,
+        [&](std::uint32_t i) {
+            const std::uint32_t s = i - count;
+            return i < count ? n + i : fn_rows(n) + s * (s + 3) / 2;
+        },
+        values);
+    const float scale = streams_scale(mix, values + fn_rows(n));
+    if (threadIdx.x < count) {
+        const float z =
+            values[n + threadIdx.x] * scale * (threadIdx.x < n ? scale_post : scale_comb) + base;
+        store_tagged(meeting.logits() + threadIdx.x, {z, tag});
+        coefficients[threadIdx.x] = z;
     }
-    __syncwarp();
-    sinkhorn<kStreams>(values + 2 * n, n, mix.sinkhorn_iterations, mix.hc_epsilon,
-                       mix.coefficients + n);
+    // All others have read the number, or their sums would not be here.
+    if (threadIdx.x == 0) store_tagged(meeting.last_launch(), {0.0f, tag});
+    if (mix.coefficients == nullptr) return;
+    __syncthreads();
+    if (threadIdx.x < kWarp)
+        finish_coefficients<kStreams>({n, mix.sinkhorn_iterations, mix.hc_epsilon}, coefficients,
+                                      mix.coefficients);
 }
 
 template <std::uint32_t kStreams, WeightType kType>
-__global__ void __launch_bounds__(kThreads)
-    hc_step_kernel(const HcStepParams p, const std::uint32_t columns, StepState* state) {
-    __shared__ float values[kValuesMax];
+__global__ void __launch_bounds__(kThreads, 1)
+    hc_step_kernel(const HcStepParams p, const std::uint32_t columns) {
+    __shared__ float values[kValuesMax + 1];
     __shared__ float sums[kWarps];
+    __shared__ float logits[kCoefficientsMax];
+    __shared__ float coefficients[kCoefficientsMax];
     auto* merged = reinterpret_cast<float*>(dynamic_shared());  // [n_streams, columns] X'
-    const std::uint32_t n = p.mix.n_streams, hidden = p.mix.hidden;
-    const std::uint32_t first = blockIdx.x * columns;
+    const HcMixParams& mix = p.mix;
+    const std::uint32_t n = kStreams == 4 ? 4 : mix.n_streams, hidden = mix.hidden;
+    const Slice slice{blockIdx.x * columns, columns, gridDim.x - 1};
     const std::uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-    std::uint32_t* counter = state->counters[static_cast<std::uint32_t>(Counter::hc_step)];
+    const Meeting meeting{p.partials, n};
 
     allow_next_kernel();
+    if (blockIdx.x == slice.n_blocks) {
+        leave_logits<kStreams>(mix, meeting, slice.n_blocks, values, coefficients);
+        return;
+    }
     EightWeights<kType> held[kHeld] = {};
-    const Chunk own = chunk_of(lane, first, columns, n, hidden);
+    const Chunk own = chunk_of(lane, slice, n, hidden);
 #pragma unroll
     for (std::uint32_t i = 0; i < kHeld; ++i)
         if (warp + i * kWarps < fn_rows(n) && own.inside)
             held[i] = load_eight<kType>(
-                p.mix.fn.data, std::uint64_t{warp + i * kWarps} * p.mix.fn.n_in + own.element);
+                mix.fn.data, std::uint64_t{warp + i * kWarps} * mix.fn.n_in + own.element);
+    float base[kStreams];
+#pragma unroll
+    for (std::uint32_t s = 0; s < kStreams; ++s) base[s] = s < n ? mix.base[s] : 0.0f;
+    const float scale_pre = mix.scale[0];
+    const std::uint32_t own_column = slice.first + threadIdx.x;
+    const bool owns_column = threadIdx.x < columns && own_column < hidden;
+    const float norm_weight = owns_column ? mix.norm_weight[own_column] : 0.0f;
+    const bool makes_coefficients = warp == kWarps - 1 && p.sublayer_out != nullptr;
+    MergeCoefficients<kStreams> merge{
+        {n, mix.sinkhorn_iterations, mix.hc_epsilon}, logits, coefficients};
+    if (makes_coefficients) merge.begin(meeting);
+    std::uint32_t item = threadIdx.x, stream = item / columns;
     wait_for_previous_kernel();
 
-    merge_columns<kStreams>(p, first, columns, merged);
+    MergeItem<kStreams> loaded;
+    loaded.load(p, slice.first + item - stream * columns);
+    const std::uint32_t last_launch = load_tagged(meeting.last_launch()).tag;
+    if (makes_coefficients) merge.end(meeting, last_launch);
     __syncthreads();
-    const std::uint32_t n_values = fn_rows(n) + gram_values(n);
-    for (std::uint32_t at = warp; at < n_values; at += kBatch * kWarps) {
-        float parts[kBatch];
-#pragma unroll
-        for (std::uint32_t i = 0; i < kBatch; ++i) {
-            const std::uint32_t value = at + i * kWarps;
-            parts[i] = value < n_values
-                           ? lane_part<kType>(p, value, held[i % kHeld], i < kHeld && at == warp,
-                                              first, columns, merged)
-                           : 0.0f;
-        }
-#pragma unroll
-        for (std::uint32_t i = 0; i < kBatch; ++i) {
-            const float part = warp_sum(parts[i]);
-            if (lane == 0 && at + i * kWarps < n_values)
-                p.partials[(at + i * kWarps) * gridDim.x + blockIdx.x] = part;
-        }
+    while (item < n * columns) {
+        merged[item] = loaded.merged(p, stream, coefficients);
+        item += kThreads;
+        stream = item / columns;
+        if (item < n * columns) loaded.load(p, slice.first + item - stream * columns);
     }
-    // From here on the old coefficients have been read by all, and may be overwritten.
-    meet_all_blocks(counter);
-    sum_partials(p, values);
     __syncthreads();
+    const std::uint32_t tag = last_launch + 1;
+    publish_sums<kStreams, kType>(mix, meeting, tag, held, own, slice, merged);
+    if (p.sublayer_out != nullptr)
+        for (item = threadIdx.x; item < n * columns; item += kThreads) {
+            stream = item / columns;
+            const std::uint32_t column = slice.first + item - stream * columns;
+            if (column < hidden)
+                const_cast<float*>(mix.streams)[stream * hidden + column] = merged[item];
+        }
+    await_sums(
+        meeting, tag, slice.n_blocks, n + gram_values(n),
+        [&](std::uint32_t i) { return i < n ? i : fn_rows(n) + i - n; }, values);
 
-    const float* gram = values + fn_rows(n);
-    float squares = 0.0f;
-    for (std::uint32_t s = 0; s < n; ++s) squares += gram[s * (s + 3) / 2];
-    const float scale = inverse_rms(squares, n * hidden, p.mix.rms_epsilon);
-    // The longest chain behind the meeting, so it starts first; the warp has few columns or none.
-    if (blockIdx.x == 0 && warp == kWarps - 1) write_coefficients<kStreams>(p.mix, values, scale);
+    const float scale = streams_scale(mix, values + fn_rows(n));
     float pre[kStreams];
 #pragma unroll
     for (std::uint32_t s = 0; s < kStreams; ++s)
-        pre[s] =
-            s < n ? sigmoid(values[s] * scale * p.mix.scale[0] + p.mix.base[s]) + p.mix.hc_epsilon
-                  : 0.0f;
+        pre[s] = s < n ? sigmoid(values[s] * scale * scale_pre + base[s]) + mix.hc_epsilon : 0.0f;
     const float mixed_scale =
-        inverse_rms(mixed_squares<kStreams>(p, gram, pre, merged, columns, counter, sums), hidden,
-                    p.mix.rms_epsilon);
-    for (std::uint32_t i = threadIdx.x; i < columns && first + i < hidden; i += kThreads) {
+        inverse_rms(mixed_squares<kStreams>(mix, meeting, tag, slice, pre, merged, values, sums),
+                    hidden, mix.rms_epsilon);
+    for (std::uint32_t i = threadIdx.x; i < columns && slice.first + i < hidden; i += kThreads) {
         float u = 0.0f;
 #pragma unroll
         for (std::uint32_t s = 0; s < kStreams; ++s)
             if (s < n) u += pre[s] * merged[s * columns + i];
-        p.mix.mixed[first + i] = u * mixed_scale * p.mix.norm_weight[first + i];
+        mix.mixed[slice.first + i] =
+            u * mixed_scale * (i == threadIdx.x ? norm_weight : mix.norm_weight[slice.first + i]);
     }
 }
 
@@ -292,17 +480,17 @@ void launch_step(const HcStepParams& params, std::uint32_t columns, const Shape&
                  const Launch& launch) {
     switch (params.mix.fn.type) {
         case WeightType::f16:
-            launch_kernel(hc_step_kernel<kStreams, WeightType::f16>, shape, launch, params, columns,
-                          launch.state);
+            launch_kernel(hc_step_kernel<kStreams, WeightType::f16>, shape, launch, params,
+                          columns);
             return;
         case WeightType::bf16:
             launch_kernel(hc_step_kernel<kStreams, WeightType::bf16>, shape, launch, params,
-                          columns, launch.state);
+                          columns);
             return;
         default:
             PLIMSOLL_KERNEL_CHECK(params.mix.fn.type == WeightType::f32, "fn is f32, f16 or bf16");
-            launch_kernel(hc_step_kernel<kStreams, WeightType::f32>, shape, launch, params, columns,
-                          launch.state);
+            launch_kernel(hc_step_kernel<kStreams, WeightType::f32>, shape, launch, params,
+                          columns);
     }
 }
 
@@ -319,7 +507,7 @@ void hc_step(const HcStepParams& params, const Launch& launch) {
     const std::uint32_t n_blocks = block_count(mix.hidden, launch.n_multiprocessors);
     const std::uint32_t columns = columns_of_block(mix.hidden, n_blocks);
     const Shape shape{
-        .grid = n_blocks,
+        .grid = n_blocks + 1,
         .block = kThreads,
         .shared_bytes = mix.n_streams * columns * static_cast<std::uint32_t>(sizeof(float)),
         .all_blocks_resident = true};
@@ -331,8 +519,9 @@ void hc_step(const HcStepParams& params, const Launch& launch) {
 
 std::uint64_t hc_step_partials_bytes(std::uint32_t n_streams, std::uint32_t hidden) {
     static_cast<void>(hidden);  // fewer blocks than kBlocksMax serve narrow rows
-    return std::uint64_t{fn_rows(n_streams) + gram_values(n_streams) + 1} * kBlocksMax *
-           sizeof(float);
+    const std::uint32_t values = fn_rows(n_streams) + gram_values(n_streams) + 1;
+    return (std::uint64_t{values} * kBlocksMax + 1 + coefficient_count(n_streams)) *
+           sizeof(std::uint64_t);
 }
 
 }  // namespace plimsoll::kernels::cuda

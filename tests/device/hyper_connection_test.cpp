@@ -227,9 +227,9 @@ void compare_steps(Random& random, HcShape shape, std::vector<float> streams, in
     const DeviceArray<float> device_streams(streams), device_mixed(shape.hidden),
         device_coefficients(coefficients.size());
     DeviceArray<float> device_y(shape.hidden);
-    const DeviceBytes partials(cuda::hc_step_partials_bytes(shape.n_streams, shape.hidden));
-    cuda::HcStepParams params{nullptr, device_coefficients.data(),
-                              static_cast<float*>(partials.data()), site.device(shape)};
+    const DeviceArray<std::uint64_t> partials(std::vector<std::uint64_t>(
+        cuda::hc_step_partials_bytes(shape.n_streams, shape.hidden) / sizeof(std::uint64_t), 0));
+    cuda::HcStepParams params{nullptr, partials.data(), site.device(shape)};
     params.mix.streams = device_streams.data();
     params.mix.mixed = device_mixed.data();
     params.mix.coefficients = device_coefficients.data();
