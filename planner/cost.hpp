@@ -8,9 +8,10 @@ namespace plimsoll {
 /// there.
 inline constexpr std::uint64_t kDecodePosition = 8'192;
 
-/// What one step moves over each link and computes, and how long that takes at the links' rates.
+/// What one step moves over each link and computes (planner/op_cost.hpp), and how long that takes
+/// at the links' rates.
 struct StepCost {
-    double memory_bytes = 0;  // read from the memory that computes, all devices
+    double memory_bytes = 0;  // through the memory that computes, all devices
     double link_bytes = 0;    // host to device: streamed experts and dense weights
     double nvme_bytes = 0;
     double flops = 0;
@@ -25,10 +26,14 @@ struct StepCost {
 [[nodiscard]] StepCost decode_cost(const Footprint& footprint, const Division& division,
                                    std::uint64_t position);
 
-/// One prefill chunk of the granted size. Links work side by side, double-buffered.
-[[nodiscard]] StepCost prefill_cost(const Footprint& footprint, const Division& division);
+/// One prefill chunk of the granted size behind `position`. Links work side by side,
+/// double-buffered.
+[[nodiscard]] StepCost prefill_cost(const Footprint& footprint, const Division& division,
+                                    std::uint64_t position);
 
-/// Roofline prediction: tokens per second, load time, and the link that decode waits for most.
-[[nodiscard]] Prediction predict(const Footprint& footprint, const Division& division);
+/// Roofline prediction about `position`: tokens per second, load time, and the link that decode
+/// waits for most. By the shares of a device's rates that were measured, where its file has them.
+[[nodiscard]] Prediction predict(const Footprint& footprint, const Division& division,
+                                 std::uint64_t position = kDecodePosition);
 
 }  // namespace plimsoll

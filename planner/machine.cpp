@@ -10,6 +10,7 @@ namespace plimsoll {
 namespace {
 
 constexpr double kRateMax = 1e18;
+constexpr double kShareMin = 0.001;
 constexpr std::size_t kDevicesMax = 64;
 
 Result<DeviceFacts> read_device(const YamlNode& node, const std::string& source,
@@ -25,7 +26,9 @@ Result<DeviceFacts> read_device(const YamlNode& node, const std::string& source,
         .real("memory_bandwidth_bytes_per_s", device.memory_bandwidth_bytes_per_s, 1, kRateMax)
         .real("pcie_bandwidth_bytes_per_s", device.pcie_bandwidth_bytes_per_s, 0, kRateMax)
         .real("fp16_flops_per_s", device.fp16_flops_per_s, 0, kRateMax)
-        .real("int8_ops_per_s", device.int8_ops_per_s, 0, kRateMax);
+        .real("int8_ops_per_s", device.int8_ops_per_s, 0, kRateMax)
+        .real("decode_bandwidth_share", device.decode_bandwidth_share, kShareMin, 1)
+        .real("prefill_compute_share", device.prefill_compute_share, kShareMin, 1);
     if (const Status done = reader.finish(); !done) return done.error();
     return device;
 }

@@ -20,6 +20,10 @@ struct DeviceFacts {
     double pcie_bandwidth_bytes_per_s = 0;  // usable host-to-device rate; 0 where memory is shared
     double fp16_flops_per_s = 0;            // dense tensor rate with float32 sums
     double int8_ops_per_s = 0;
+    /// Of the rates above, what decode reaches of the bandwidth and prefill of the tensor rate, by
+    /// measurement; 0 where nobody has measured.
+    double decode_bandwidth_share = 0;
+    double prefill_compute_share = 0;
 
     bool operator==(const DeviceFacts&) const = default;
 };

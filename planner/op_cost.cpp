@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
-#include <iterator>
-#include <vector>
 
 #include "planner/units.hpp"
 
@@ -13,168 +10,265 @@ namespace {
 
 using W = TensorRole;
 
-/// Which weights an op reads. Ops that are not here read none.
-struct OpWeights {
-    OpKind kind;
-    std::vector<W> roles;
-};
-const std::vector<OpWeights>& op_weights() {
-    static const std::vector<OpWeights> rows = {
-        {OpKind::hc_attn, {W::hc_attn_fn}},
-        {OpKind::q_a, {W::attn_q_a}},
-        {OpKind::kv, {W::attn_kv}},
-        {OpKind::compressor, {W::attn_compressor_kv, W::attn_compressor_gate}},
-        {OpKind::indexer_compressor, {W::indexer_compressor_kv, W::indexer_compressor_gate}},
-        {OpKind::indexer_query, {W::indexer_attn_q_b, W::indexer_proj}},
-        {OpKind::q_b, {W::attn_q_b}},
-        {OpKind::output_a, {W::attn_output_a}},
-        {OpKind::output_b, {W::attn_output_b}},
-        {OpKind::hc_ffn, {W::hc_ffn_fn}},
-        {OpKind::router, {W::ffn_gate_inp}},
-        {OpKind::experts, {W::ffn_gate_exps, W::ffn_up_exps, W::ffn_down_exps}},
-        {OpKind::shared_expert, {W::ffn_gate_shexp, W::ffn_up_shexp, W::ffn_down_shexp}},
-        {OpKind::head_mix, {W::output_hc_fn}},
-        {OpKind::head, {W::output}},
-        {OpKind::decode_hc_attn, {W::hc_attn_fn}},
-        {OpKind::decode_attn_products,
-         {W::attn_q_a, W::attn_kv, W::attn_compressor_kv, W::attn_compressor_gate,
-          W::indexer_compressor_kv, W::indexer_compressor_gate}},
-        {OpKind::decode_q_products, {W::attn_q_b, W::indexer_attn_q_b, W::indexer_proj}},
-        {OpKind::decode_output_a, {W::attn_output_a}},
-        {OpKind::decode_output_b, {W::attn_output_b}},
-        {OpKind::decode_hc_ffn, {W::hc_ffn_fn}},
-        {OpKind::decode_router_products, {W::ffn_gate_inp}},
-        {OpKind::decode_experts_up,
-         {W::ffn_gate_exps, W::ffn_up_exps, W::ffn_gate_shexp, W::ffn_up_shexp}},
-        {OpKind::decode_experts_down, {W::ffn_down_exps, W::ffn_down_shexp}},
-        {OpKind::decode_head, {W::output}},
-    };
-    return rows;
-}
+constexpr double kFloatBytes = 4;
 
-bool is_routed(W role) {
-    return role == W::ffn_gate_exps || role == W::ffn_up_exps || role == W::ffn_down_exps;
-}
+/// How a weight is used.
+enum class Use : std::uint8_t {
+    matrix,  // multiplied with every token's row
+    routed,  // the same, by the experts that tokens chose
+    vector,  // read whole, with little arithmetic
+    lookup,  // a row a token
+};
+
+/// Which op of a chunk, and which of a decode step, reads a weight: each is read by one.
+struct WeightUse {
+    W role;
+    Use use;
+    OpKind chunk_op;
+    OpKind decode_op;
+};
+constexpr WeightUse kWeightUses[] = {
+    {W::token_embd, Use::lookup, OpKind::embed, OpKind::decode_embed},
+    {W::hc_attn_fn, Use::matrix, OpKind::hc_attn, OpKind::decode_hc_attn},
+    {W::hc_attn_scale, Use::vector, OpKind::hc_attn, OpKind::decode_hc_attn},
+    {W::hc_attn_base, Use::vector, OpKind::hc_attn, OpKind::decode_hc_attn},
+    {W::attn_norm, Use::vector, OpKind::hc_attn, OpKind::decode_hc_attn},
+    {W::attn_q_a, Use::matrix, OpKind::q_a, OpKind::decode_attn_products},
+    {W::attn_q_a_norm, Use::vector, OpKind::q_a, OpKind::decode_q_products},
+    {W::attn_q_b, Use::matrix, OpKind::q_b, OpKind::decode_q_products},
+    {W::attn_kv, Use::matrix, OpKind::kv, OpKind::decode_attn_products},
+    {W::attn_kv_a_norm, Use::vector, OpKind::kv, OpKind::decode_rows},
+    {W::attn_sinks, Use::vector, OpKind::attention, OpKind::decode_attention},
+    {W::attn_output_a, Use::matrix, OpKind::output_a, OpKind::decode_output_a},
+    {W::attn_output_b, Use::matrix, OpKind::output_b, OpKind::decode_output_b},
+    {W::attn_compressor_kv, Use::matrix, OpKind::compressor, OpKind::decode_attn_products},
+    {W::attn_compressor_gate, Use::matrix, OpKind::compressor, OpKind::decode_attn_products},
+    {W::attn_compressor_ape, Use::vector, OpKind::compress, OpKind::decode_rows},
+    {W::attn_compressor_norm, Use::vector, OpKind::compress, OpKind::decode_rows},
+    {W::indexer_attn_q_b, Use::matrix, OpKind::indexer_query, OpKind::decode_q_products},
+    {W::indexer_proj, Use::matrix, OpKind::indexer_query, OpKind::decode_q_products},
+    {W::indexer_compressor_kv, Use::matrix, OpKind::indexer_compressor,
+     OpKind::decode_attn_products},
+    {W::indexer_compressor_gate, Use::matrix, OpKind::indexer_compressor,
+     OpKind::decode_attn_products},
+    {W::indexer_compressor_ape, Use::vector, OpKind::indexer_compress, OpKind::decode_rows},
+    {W::indexer_compressor_norm, Use::vector, OpKind::indexer_compress, OpKind::decode_rows},
+    {W::hc_ffn_fn, Use::matrix, OpKind::hc_ffn, OpKind::decode_hc_ffn},
+    {W::hc_ffn_scale, Use::vector, OpKind::hc_ffn, OpKind::decode_hc_ffn},
+    {W::hc_ffn_base, Use::vector, OpKind::hc_ffn, OpKind::decode_hc_ffn},
+    {W::ffn_norm, Use::vector, OpKind::hc_ffn, OpKind::decode_hc_ffn},
+    {W::ffn_gate_inp, Use::matrix, OpKind::router, OpKind::decode_router_products},
+    {W::exp_probs_b, Use::vector, OpKind::router, OpKind::decode_experts_up},
+    {W::ffn_gate_tid2eid, Use::lookup, OpKind::router, OpKind::decode_experts_up},
+    {W::ffn_gate_exps, Use::routed, OpKind::experts, OpKind::decode_experts_up},
+    {W::ffn_up_exps, Use::routed, OpKind::experts, OpKind::decode_experts_up},
+    {W::ffn_down_exps, Use::routed, OpKind::experts, OpKind::decode_experts_down},
+    {W::ffn_gate_shexp, Use::matrix, OpKind::shared_expert, OpKind::decode_experts_up},
+    {W::ffn_up_shexp, Use::matrix, OpKind::shared_expert, OpKind::decode_experts_up},
+    {W::ffn_down_shexp, Use::matrix, OpKind::shared_expert, OpKind::decode_experts_down},
+    {W::output_hc_fn, Use::matrix, OpKind::head_mix, OpKind::head_mix},
+    {W::output_hc_base, Use::vector, OpKind::head_mix, OpKind::head_mix},
+    {W::output_hc_scale, Use::vector, OpKind::head_mix, OpKind::head_mix},
+    {W::output_norm, Use::vector, OpKind::head_mix, OpKind::head_mix},
+    {W::output, Use::matrix, OpKind::head, OpKind::decode_head},
+};
 
 bool is_indexer_query(W role) { return role == W::indexer_attn_q_b || role == W::indexer_proj; }
 
-/// What of the indexer a step needs: nothing where its last token may keep all rows.
+bool is_head(PhaseKind phase) {
+    return phase == PhaseKind::head || phase == PhaseKind::decode_head;
+}
+
+/// Whether the indexer has anything to choose: not where the last token may keep all rows.
 bool indexer_works(const PricedStep& step) {
     return (step.position + step.tokens) / 4 > step.model.hyper.indexer_top_k;
 }
 
-/// Where on the schedule a kind of op is for a layer.
-const Op* find_op(const PricedStep& step, OpKind kind, std::int32_t layer, const Phase*& phase) {
-    const bool is_decode = kind >= OpKind::decode_embed;
-    const auto search = [&](PhaseKind phase_kind) -> const Op* {
-        phase = &step.schedule.phase(phase_kind);
-        for (std::uint32_t op = phase->first_op; op < phase->last_op; ++op)
-            if (step.schedule.ops[op].kind == kind) return &step.schedule.ops[op];
-        return nullptr;
+double elements_of(const Tensor& tensor) {
+    double elements = 1;
+    for (const std::uint64_t dim : tensor.dims) elements *= static_cast<double>(dim);
+    return elements;
+}
+
+/// Compressed rows that the token at a position sees.
+double visible_rows(std::uint64_t position, std::uint32_t ratio) {
+    return ratio == 0 ? 0 : static_cast<double>(position / ratio);
+}
+
+bool runs_decode_ops(const PricedStep& step) {
+    if (step.tokens != 1) return false;
+    const auto& phases = step.schedule.phases;
+    return std::any_of(phases.begin() + static_cast<std::ptrdiff_t>(PhaseKind::decode_embed),
+                       phases.end(), [](const Phase& phase) { return phase.present; });
+}
+
+PhaseKind phase_of_layer(const PricedStep& step, std::int32_t layer, bool decodes) {
+    const std::uint32_t ratio = step.model.hyper.compress_ratios[static_cast<std::size_t>(layer)];
+    return decodes ? decode_layer_phase(ratio) : layer_phase(ratio);
+}
+
+/// Whether a buffer that an op writes is read by no other op, so that it need not leave the caches.
+bool is_scratch(const PricedStep& step, const Phase& phase, const Op& op, BufferRole role) {
+    const auto has = [&](const std::vector<BufferRole>& roles) {
+        return std::find(roles.begin(), roles.end(), role) != roles.end();
     };
-    if (layer != kNoLayer) {
-        const std::uint32_t ratio =
-            step.model.hyper.compress_ratios[static_cast<std::size_t>(layer)];
-        return search(is_decode ? decode_layer_phase(ratio) : layer_phase(ratio));
-    }
-    for (const PhaseKind end : {PhaseKind::embed, PhaseKind::head, PhaseKind::decode_embed,
-                                PhaseKind::decode_head, PhaseKind::mtp_input})
-        if (const Op* op = search(end)) return op;
-    return nullptr;
+    if (has(op.reads)) return false;
+    for (std::uint32_t other = phase.first_op; other < phase.last_op; ++other)
+        if (has(step.schedule.ops[other].reads)) return false;
+    return true;
 }
 
-/// Bytes of a step's part of the buffers that an op reads and writes.
-double buffer_bytes(const PricedStep& step, const Op& op, const Phase& phase) {
-    const bool is_decode = op.kind >= OpKind::decode_embed;
-    const double share =
-        is_decode ? 1.0
-                  : static_cast<double>(step.tokens) / static_cast<double>(step.planned_tokens);
-    double bytes = 0;
-    for (const std::vector<BufferRole>* roles : {&op.reads, &op.writes})
-        for (const BufferRole role : *roles) {
-            const std::int32_t buffer = phase.buffer[static_cast<std::size_t>(role)];
-            // Of the scores only the top of what fits is a buffer; they are counted as arithmetic.
-            if (buffer < 0 || role == BufferRole::indexer_scores) continue;
-            double size = static_cast<double>(
-                step.schedule.buffers[static_cast<std::size_t>(buffer)].size_bytes);
-            if (is_decode && role == BufferRole::streams)
-                size /= static_cast<double>(step.planned_tokens);
-            // The head's own buffers are of as many rows as it takes at once.
-            const bool is_whole =
-                &phase == &step.schedule.phase(PhaseKind::head) && role != BufferRole::streams;
-            bytes += is_whole ? size : size * share;
-        }
-    return bytes;
-}
-
-void add_weights(const PricedStep& step, OpKind kind, std::int32_t layer, OpCost& cost) {
-    const auto row = std::find_if(op_weights().begin(), op_weights().end(),
-                                  [&](const OpWeights& at) { return at.kind == kind; });
-    if (row == op_weights().end()) return;
+/// A step's part of a buffer: buffers grow with the tokens that are planned, but for those of one
+/// token (the decode steps') or of its logits.
+double buffer_bytes(const PricedStep& step, PhaseKind phase_kind, BufferRole role) {
     const Hyperparameters& hyper = step.model.hyper;
-    const auto tokens = static_cast<double>(step.tokens);
-    const double used = static_cast<double>(hyper.n_experts_used) / hyper.n_experts;
-    for (const W role : row->roles) {
-        const Tensor* tensor = step.model.find(role, layer);
-        if (tensor == nullptr || (is_indexer_query(role) && !indexer_works(step))) continue;
-        double elements = 1;
-        for (const std::uint64_t dim : tensor->dims) elements *= static_cast<double>(dim);
-        const bool routed = is_routed(role);
-        // A chunk of T tokens misses an expert with probability (1 - k/E)^T.
-        const double touched = routed ? 1 - std::pow(1 - used, tokens) : 1;
-        cost.bytes += static_cast<double>(tensor->size_bytes) * touched;
-        cost.flops += 2 * tokens * elements * (routed ? used : 1);
-    }
+    const bool is_one = is_head(phase_kind) || phase_kind >= PhaseKind::decode_embed;
+    const double tokens = is_one ? 1 : static_cast<double>(step.tokens);
+    if (role == BufferRole::streams)
+        return tokens * hyper.n_streams * hyper.hidden_size * kFloatBytes;
+    const std::int32_t index =
+        step.schedule.phase(phase_kind).buffer[static_cast<std::size_t>(role)];
+    if (index < 0) return 0;
+    const auto size =
+        static_cast<double>(step.schedule.buffers[static_cast<std::size_t>(index)].size_bytes);
+    // A score a row that is visible; the buffer has room for all of the planned context.
+    if (role == BufferRole::indexer_scores)
+        return std::min(size, tokens * kFloatBytes * visible_rows(step.position + step.tokens, 4));
+    return is_one ? size : size * tokens / static_cast<double>(step.planned_tokens);
 }
 
-/// Rows that a step's attention or indexer reads, and the arithmetic on them.
+void add_activations(const PricedStep& step, PhaseKind phase_kind, const Op& op, OpCost& cost) {
+    const Phase& phase = step.schedule.phase(phase_kind);
+    for (const BufferRole role : op.reads) cost.bytes += buffer_bytes(step, phase_kind, role);
+    for (const BufferRole role : op.writes)
+        if (!is_scratch(step, phase, op, role)) cost.bytes += buffer_bytes(step, phase_kind, role);
+    // Logits have a region of their own.
+    if (op.kind == OpKind::head || op.kind == OpKind::decode_head ||
+        op.kind == OpKind::decode_choose)
+        cost.bytes += step.model.hyper.vocab_size * kFloatBytes;
+}
+
+void add_weights(const PricedStep& step, PhaseKind phase_kind, OpKind kind, std::int32_t layer,
+                 OpCost& cost) {
+    const Hyperparameters& hyper = step.model.hyper;
+    const double tokens = is_head(phase_kind) ? 1 : static_cast<double>(step.tokens);
+    const double used = static_cast<double>(hyper.n_experts_used) / hyper.n_experts;
+    const bool decodes = phase_kind >= PhaseKind::decode_embed;
+    for (const WeightUse& row : kWeightUses) {
+        if ((decodes ? row.decode_op : row.chunk_op) != kind) continue;
+        const Tensor* tensor = step.model.find(row.role, layer);
+        if (tensor == nullptr || (is_indexer_query(row.role) && !indexer_works(step))) continue;
+        const auto size = static_cast<double>(tensor->size_bytes);
+        switch (row.use) {
+            case Use::matrix: cost.flops += 2 * tokens * elements_of(*tensor); [[fallthrough]];
+            case Use::vector: cost.dense_bytes += size; break;
+            case Use::lookup:
+                cost.dense_bytes += size * std::min(1.0, tokens / elements_of(*tensor) *
+                                                             static_cast<double>(tensor->dims[0]));
+                break;
+            case Use::routed:
+                // A chunk of T tokens misses an expert with probability (1 - k/E)^T.
+                cost.expert_bytes += size * (1 - std::pow(1 - used, tokens));
+                cost.flops += 2 * tokens * used * elements_of(*tensor);
+                break;
+        }
+    }
+    cost.bytes += cost.dense_bytes + cost.expert_bytes;
+}
+
+/// Rows that a step's attention and indexer read, each once, and the arithmetic on them: as many
+/// as the token in its middle sees.
 void add_cache(const PricedStep& step, OpKind kind, std::int32_t layer, OpCost& cost) {
     const Hyperparameters& hyper = step.model.hyper;
     const std::uint32_t ratio = hyper.compress_ratios[static_cast<std::size_t>(layer)];
     const auto tokens = static_cast<double>(step.tokens);
-    const double middle = static_cast<double>(step.position) + tokens / 2;
-    const double visible = ratio == 0 ? 0 : std::floor(middle / ratio);
+    const std::uint64_t middle = step.position + step.tokens / 2;
+    const double in_middle = visible_rows(middle, ratio);
+    const double in_all = visible_rows(step.position + step.tokens, ratio);
+    const double window =
+        std::min<double>(hyper.sliding_window_tokens, static_cast<double>(middle));
     if (kind == OpKind::attention || kind == OpKind::decode_attention) {
-        const double chosen = ratio == 4 ? std::min<double>(visible, hyper.indexer_top_k) : visible;
-        const double rows = std::min<double>(hyper.sliding_window_tokens, middle) + chosen;
+        const double chosen =
+            ratio == 4 ? std::min<double>(in_middle, hyper.indexer_top_k) : in_middle;
         const double row_bytes = static_cast<double>(kv_rows_bytes(
                                      step.kv_format, 1024, hyper.head_dim, hyper.rope_dim)) /
                                  1024;
-        cost.flops += 4.0 * hyper.n_heads * hyper.head_dim * rows * tokens;
-        // Of a chunk all compressed rows are read, but each from memory once.
-        cost.bytes += row_bytes * (step.tokens == 1 ? rows : visible + hyper.sliding_window_tokens);
+        cost.flops += 4.0 * hyper.n_heads * hyper.head_dim * (window + chosen) * tokens;
+        cost.bytes += row_bytes * (window + std::min(chosen * tokens, in_all));
     }
     if ((kind == OpKind::indexer_select || kind == OpKind::decode_indexer_scores) &&
         indexer_works(step)) {
-        cost.flops += 2.0 * hyper.indexer_n_heads * hyper.indexer_head_dim * visible * tokens;
-        cost.bytes +=
-            visible *
+        const double row_bytes =
             static_cast<double>(indexer_rows_bytes(step.kv_format, 1024, hyper.indexer_head_dim)) /
             1024;
+        cost.flops += 2.0 * hyper.indexer_n_heads * hyper.indexer_head_dim * in_middle * tokens;
+        cost.bytes += row_bytes * in_all;
     }
+}
+
+OpCost price(const PricedStep& step, PhaseKind phase_kind, const Op& op, std::int32_t layer) {
+    OpCost cost;
+    add_activations(step, phase_kind, op, cost);
+    add_weights(step, phase_kind, op.kind, layer, cost);
+    if (layer != kNoLayer) add_cache(step, op.kind, layer, cost);
+    return cost;
+}
+
+OpCost phase_cost(const PricedStep& step, PhaseKind phase_kind, std::int32_t layer) {
+    const Phase& phase = step.schedule.phase(phase_kind);
+    OpCost sum;
+    for (std::uint32_t op = phase.first_op; op < phase.last_op; ++op)
+        sum += price(step, phase_kind, step.schedule.ops[op], layer);
+    return sum;
 }
 
 }  // namespace
 
-OpCost op_cost(const PricedStep& priced, OpKind kind, std::int32_t layer) {
-    const Phase* phase = nullptr;
-    const Op* op = find_op(priced, kind, layer, phase);
-    OpCost cost;
-    if (op == nullptr) return cost;
-    PricedStep step = priced;
-    // A chunk's head works on its last row alone.
-    if (phase == &priced.schedule.phase(PhaseKind::head)) step.tokens = 1;
-    cost.bytes = buffer_bytes(step, *op, *phase);
-    add_weights(step, kind, layer, cost);
-    if (layer != kNoLayer) add_cache(step, kind, layer, cost);
-    return cost;
+OpCost& OpCost::operator+=(const OpCost& other) {
+    bytes += other.bytes;
+    dense_bytes += other.dense_bytes;
+    expert_bytes += other.expert_bytes;
+    flops += other.flops;
+    return *this;
+}
+
+OpCost op_cost(const PricedStep& step, OpKind kind, std::int32_t layer) {
+    const auto search = [&](PhaseKind phase_kind) -> const Op* {
+        const Phase& phase = step.schedule.phase(phase_kind);
+        for (std::uint32_t op = phase.first_op; op < phase.last_op; ++op)
+            if (step.schedule.ops[op].kind == kind) return &step.schedule.ops[op];
+        return nullptr;
+    };
+    if (layer != kNoLayer) {
+        const PhaseKind phase = phase_of_layer(step, layer, kind >= OpKind::decode_embed);
+        const Op* op = search(phase);
+        return op == nullptr ? OpCost{} : price(step, phase, *op, layer);
+    }
+    for (const PhaseKind end : {PhaseKind::embed, PhaseKind::head, PhaseKind::mtp_input,
+                                PhaseKind::decode_embed, PhaseKind::decode_head})
+        if (const Op* op = search(end)) return price(step, end, *op, layer);
+    return {};
+}
+
+OpCost layer_cost(const PricedStep& step, std::int32_t layer) {
+    return phase_cost(step, phase_of_layer(step, layer, runs_decode_ops(step)), layer);
+}
+
+OpCost embed_cost(const PricedStep& step) {
+    return phase_cost(step, runs_decode_ops(step) ? PhaseKind::decode_embed : PhaseKind::embed,
+                      kNoLayer);
+}
+
+OpCost head_cost(const PricedStep& step) {
+    return phase_cost(step, runs_decode_ops(step) ? PhaseKind::decode_head : PhaseKind::head,
+                      kNoLayer);
 }
 
 std::uint64_t cache_bytes_in_use(const Model& model, const Grant& grant, std::uint64_t position) {
     const Hyperparameters& hyper = model.hyper;
+    const std::uint64_t window = std::min(position, window_ring_rows(hyper, grant));
     std::uint64_t bytes = 0;
     for (const std::uint32_t ratio : hyper.compress_ratios) {
-        const std::uint64_t window = std::min(position, window_ring_rows(hyper, grant));
         bytes += kv_rows_bytes(grant.kv_format, window, hyper.head_dim, hyper.rope_dim);
         if (ratio == 0) continue;
         const std::uint64_t rows = position / ratio;

@@ -147,6 +147,8 @@ void read_facts(YamlReader& reader, DeviceFacts& facts) {
     rate("pcie_bandwidth_bytes_per_s", facts.pcie_bandwidth_bytes_per_s);
     rate("fp16_flops_per_s", facts.fp16_flops_per_s);
     rate("int8_ops_per_s", facts.int8_ops_per_s);
+    reader.real("decode_bandwidth_share", facts.decode_bandwidth_share, 0, 1)
+        .real("prefill_compute_share", facts.prefill_compute_share, 0, 1);
 }
 
 void read_buffer(YamlReader& reader, WorkspaceBuffer& buffer) {

@@ -119,6 +119,8 @@ std::string facts_line(const DeviceFacts& facts) {
         .number("pcie_bandwidth_bytes_per_s", facts.pcie_bandwidth_bytes_per_s)
         .number("fp16_flops_per_s", facts.fp16_flops_per_s)
         .number("int8_ops_per_s", facts.int8_ops_per_s)
+        .number_unless(0.0, "decode_bandwidth_share", facts.decode_bandwidth_share)
+        .number_unless(0.0, "prefill_compute_share", facts.prefill_compute_share)
         .str();
 }
 
