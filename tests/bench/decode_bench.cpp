@@ -50,7 +50,7 @@ void prefill(benchmark::State& state, const char* name, bool precise) {
     const GoldenCase golden = read_golden_case(name);
     PlannedEngine planned = make(name, precise, Experts::on_device, kTokens);
     for (auto _ : state) {
-        planned.engine.reset();
+        if (!planned.engine.reset()) state.SkipWithError("reset");
         benchmark::DoNotOptimize(
             planned.engine.feed(std::span(golden.tokens).first(kTokens))->data());
     }
