@@ -1,8 +1,10 @@
 #include "kernels/cuda/decode.hpp"
-#include "kernels/cuda/hyper_connection.cuh"
+#include "kernels/cuda/hc_meeting.cuh"
 
 namespace plimsoll::kernels::cuda {
 namespace {
+
+using namespace hc;
 
 // One token's hyper-connection between two sub-layers. 64 KB of streams and 786 KB of fn: nothing
 // but latency once fn lies in registers, which it does before the wait. Blocks own columns, of all
@@ -20,45 +22,10 @@ namespace {
 // block makes the coefficients from the logits while it waits for the sub-layer. One block more
 // than there are columns for leaves those logits.
 
-constexpr std::uint32_t kThreads = 256;
-constexpr std::uint32_t kWarps = kThreads / kWarp;
-constexpr std::uint32_t kBlocksMax = 64;   // that own columns
 constexpr std::uint32_t kColumnsMin = 16;  // below, more blocks only have more to sum
 constexpr std::uint32_t kHeld = 3;         // rows of fn that a warp holds in registers: 24 in all
 constexpr std::uint32_t kGramBatch = 2;    // sums of G that a warp makes with those: 10 in all
-constexpr std::uint32_t kTogether = 3;     // values whose partial sums a warp asks for at a time
 constexpr float kCancelled = 1.0f / 32;
-
-__host__ __device__ constexpr std::uint32_t gram_values(std::uint32_t n_streams) {
-    return n_streams * (n_streams + 1) / 2;
-}
-__host__ __device__ constexpr std::uint32_t fn_rows(std::uint32_t n_streams) {
-    return n_streams * (n_streams + 2);
-}
-__host__ __device__ constexpr std::uint32_t coefficient_count(std::uint32_t n_streams) {
-    return n_streams * (n_streams + 1);
-}
-constexpr std::uint32_t kValuesMax = fn_rows(kStreamsMax) + gram_values(kStreamsMax);
-constexpr std::uint32_t kCoefficientsMax = coefficient_count(kStreamsMax);
-
-/// Tagged words between the blocks and between steps, all zero before the first: of each value,
-/// and of the second meeting's, kBlocksMax partial sums; the number of the last launch as a tag;
-/// the logits of the next merge's coefficients, tagged likewise.
-struct Meeting {
-    std::uint64_t* words;
-    std::uint32_t n_streams;
-
-    __device__ __forceinline__ std::uint64_t* partials(std::uint32_t value) const {
-        return words + value * kBlocksMax;
-    }
-    __device__ __forceinline__ std::uint32_t squares_value() const {
-        return fn_rows(n_streams) + gram_values(n_streams);
-    }
-    __device__ __forceinline__ std::uint64_t* last_launch() const {
-        return partials(squares_value() + 1);
-    }
-    __device__ __forceinline__ std::uint64_t* logits() const { return last_launch() + 1; }
-};
 
 /// A block a multiprocessor, so that all are resident whatever else runs.
 constexpr std::uint32_t block_count(std::uint32_t hidden, std::uint32_t n_multiprocessors) {
@@ -87,59 +54,6 @@ struct Slice {
     std::uint32_t first;
     std::uint32_t count;
     std::uint32_t n_blocks;
-};
-
-/// What turns logits into coefficients.
-struct Balance {
-    std::uint32_t n_streams;
-    std::uint32_t iterations;
-    float epsilon;
-};
-
-/// The next merge's coefficients from their logits, by one warp, in shared memory: post, then comb.
-template <std::uint32_t kStreams>
-__device__ __forceinline__ void finish_coefficients(Balance balance, float* logits, float* out) {
-    const std::uint32_t n = kStreams == 4 ? 4 : balance.n_streams, lane = threadIdx.x % kWarp;
-    if (lane < n) out[lane] = 2.0f * sigmoid(logits[lane]);
-    sinkhorn<kStreams>(logits + n, n, balance.iterations, balance.epsilon, out + n);
-    __syncwarp();
-}
-
-/// Fetches what the step before left; true where all of it carries the same tag, which `tag` gets.
-__device__ __forceinline__ bool load_logits(const Meeting& meeting, float* logits,
-                                            std::uint32_t& tag) {
-    const std::uint32_t count = coefficient_count(meeting.n_streams);
-    const std::uint32_t lane = threadIdx.x % kWarp;
-    const std::uint64_t* words = meeting.logits();
-    tag = __shfl_sync(kAllLanes, load_tagged(words).tag, 0);
-    bool agree = true;
-    for (std::uint32_t i = lane; i < count; i += kWarp) {
-        const Tagged word = load_tagged(words + i);
-        logits[i] = word.value;
-        agree = agree && word.tag == tag;
-    }
-    __syncwarp();
-    return __all_sync(kAllLanes, agree);
-}
-
-/// What a warp of each block brings to the merge. `begin` may run before the wait: where the step
-/// before has finished by then, as it nearly always has, its logits are there and nothing is left
-/// to be done behind the wait.
-template <std::uint32_t kStreams>
-struct MergeCoefficients {
-    Balance balance;
-    float* logits;        // shared, [kCoefficientsMax]
-    float* coefficients;  // shared, what the merge reads
-    std::uint32_t tag = 0;
-    bool agree = false;
-
-    __device__ __forceinline__ void begin(const Meeting& meeting) {
-        agree = load_logits(meeting, logits, tag);
-        finish_coefficients<kStreams>(balance, logits, coefficients);
-    }
-    __device__ __forceinline__ void end(const Meeting& meeting, std::uint32_t last_launch) {
-        if (!agree || tag != last_launch) begin(meeting);
-    }
 };
 
 /// One column of one stream behind the merge.
@@ -269,50 +183,6 @@ __device__ __forceinline__ void publish_sums(const HcMixParams& mix, const Meeti
         if (own_value < kValuesMax)
             store_tagged(meeting.partials(own_value) + blockIdx.x, {own_part, tag});
     }
-}
-
-__device__ __forceinline__ float await_tagged(const std::uint64_t* from, Tagged word,
-                                              std::uint32_t tag) {
-    while (word.tag != tag) {
-        wait_a_little();
-        word = load_tagged(from);
-    }
-    return word.value;
-}
-
-/// Sums over all blocks of the values that `value_of` names for i < n_wanted, into `values` by
-/// their names.
-template <class ValueOf>
-__device__ __forceinline__ void await_sums(const Meeting& meeting, std::uint32_t tag,
-                                           std::uint32_t n_blocks, std::uint32_t n_wanted,
-                                           ValueOf value_of, float* values) {
-    constexpr std::uint32_t kAsked = kBlocksMax / kWarp;
-    const std::uint32_t lane = threadIdx.x % kWarp;
-    for (std::uint32_t at = threadIdx.x / kWarp; at < n_wanted; at += kTogether * kWarps) {
-        Tagged words[kTogether][kAsked];
-#pragma unroll
-        for (std::uint32_t i = 0; i < kTogether; ++i) {
-            const bool is_wanted = at + i * kWarps < n_wanted;
-            const std::uint64_t* from = meeting.partials(is_wanted ? value_of(at + i * kWarps) : 0);
-#pragma unroll
-            for (std::uint32_t k = 0; k < kAsked; ++k)
-                words[i][k] = is_wanted && lane + k * kWarp < n_blocks
-                                  ? load_tagged(from + lane + k * kWarp)
-                                  : Tagged{0.0f, tag};
-        }
-#pragma unroll
-        for (std::uint32_t i = 0; i < kTogether; ++i) {
-            if (at + i * kWarps >= n_wanted) break;
-            const std::uint32_t value = value_of(at + i * kWarps);
-            float sum = 0.0f;
-#pragma unroll
-            for (std::uint32_t k = 0; k < kAsked; ++k)
-                sum += await_tagged(meeting.partials(value) + lane + k * kWarp, words[i][k], tag);
-            sum = warp_sum(sum);
-            if (lane == 0) values[value] = sum;
-        }
-    }
-    __syncthreads();
 }
 
 /// 1 / rms of all streams together: the diagonal of G.
