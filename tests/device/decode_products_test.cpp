@@ -109,15 +109,24 @@ TEST(DecodeProductsTogether, ShareALaunchWithTheirOwnTypesAndWidths) {
     for (const Case& c :
          {Case{WeightType::q8_0, 1024, 100}, Case{WeightType::q8_0, 1024, 60, 1, true},
           Case{WeightType::f16, 1024, 33}, Case{WeightType::iq2_xxs, 512, 9},
-          Case{WeightType::iq2_xxs, 4352, 6}, Case{WeightType::f32, 36, 24},
-          Case{WeightType::q2_k, 256, 70}, Case{WeightType::q8_0, 64, 16, 8},
-          Case{WeightType::q4_k, 1280, 5}}) {
+          Case{WeightType::f32, 36, 24}, Case{WeightType::q2_k, 256, 70},
+          Case{WeightType::q8_0, 64, 16, 8}, Case{WeightType::q4_k, 1280, 5}}) {
         made.emplace_back(random, c);
         products.push_back(made.back().product);
     }
     cuda::decode_products(products, kEpsilon, step.launch());
     step.wait();
     for (const OnDevice& one : made) one.expect_product();
+}
+
+TEST(DecodeProductsTogether, AddUpTheSegmentsOfWideRows) {
+    PLIMSOLL_NEEDS_GPU();
+    Random random(506);
+    DeviceStep step;
+    OnDevice wide(random, {WeightType::iq2_xxs, 4352, 9});
+    cuda::decode_products({&wide.product, 1}, kEpsilon, step.launch());
+    step.wait();
+    wide.expect_product();
 }
 
 TEST(DecodeProductsTogether, AreTheSameBitsInAnyCompany) {
