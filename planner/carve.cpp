@@ -96,8 +96,8 @@ void fill_nvme(NvmePlan& nvme, const Footprint& footprint, const Division& divis
     }
 }
 
-/// The division that a plan's numbers stand for, or what is wrong with them. All are within the
-/// model.
+}  // namespace
+
 Result<Division> division_of(const Plan& plan, const Footprint& footprint) {
     const auto wrong = [](std::string problem) {
         return Error{ErrorKind::bad_file, std::move(problem)};
@@ -135,6 +135,8 @@ Result<Division> division_of(const Plan& plan, const Footprint& footprint) {
         return wrong(fmt::format("{} experts are placed of {}", placed, plan.experts_total));
     return division;
 }
+
+namespace {
 
 /// The first region of `found` that is not as `expected` has it.
 std::string difference(const Arena& expected, const Arena& found) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "planner/carve.hpp"
+#include "planner/check.hpp"
 #include "planner/op_cost.hpp"
 
 namespace plimsoll {
@@ -101,34 +103,41 @@ StepCost step_cost(const Footprint& footprint, const Division& division, std::ui
     return cost;
 }
 
+/// Of a decoded token what the device itself takes: on a GPU its few products hide behind the
+/// reads.
+double near_seconds(const Footprint& footprint, const StepCost& cost) {
+    return std::max(cost.memory_seconds, footprint.machine().is_cpu() ? cost.compute_seconds : 0.0);
+}
+
 }  // namespace
 
 StepCost decode_cost(const Footprint& footprint, const Division& division, std::uint64_t position) {
-    return step_cost(footprint, division, position, 1);
+    StepCost cost = step_cost(footprint, division, position, 1);
+    cost.seconds = near_seconds(footprint, cost) + cost.link_seconds + cost.nvme_seconds;
+    return cost;
 }
 
-StepCost prefill_cost(const Footprint& footprint, const Division& division,
-                      std::uint64_t position) {
-    return step_cost(footprint, division, position, division.grant.chunk_tokens);
+StepCost prefill_cost(const Footprint& footprint, const Division& division, std::uint64_t position,
+                      std::uint64_t tokens) {
+    StepCost cost = step_cost(footprint, division, position, tokens);
+    cost.seconds =
+        std::max({cost.memory_seconds, cost.compute_seconds, cost.link_seconds, cost.nvme_seconds});
+    return cost;
 }
 
 Prediction predict(const Footprint& footprint, const Division& division, std::uint64_t position) {
     const MachineFacts& machine = footprint.machine();
+    const std::uint64_t chunk = division.grant.chunk_tokens;
     position = std::min(position, division.grant.context_tokens);
     const StepCost decode = decode_cost(footprint, division, position);
     // The chunk whose middle is there.
-    const std::uint64_t half_chunk = division.grant.chunk_tokens / 2;
     const StepCost prefill =
-        prefill_cost(footprint, division, position - std::min(position, half_chunk));
+        prefill_cost(footprint, division, position - std::min(position, chunk / 2), chunk);
     Prediction out;
-    const double near_seconds =
-        std::max(decode.memory_seconds, machine.is_cpu() ? decode.compute_seconds : 0.0);
-    out.decode_tokens_per_s = 1 / (near_seconds + decode.link_seconds + decode.nvme_seconds);
-    const double chunk_seconds = std::max({prefill.memory_seconds, prefill.compute_seconds,
-                                           prefill.link_seconds, prefill.nvme_seconds});
-    out.prefill_tokens_per_s = static_cast<double>(division.grant.chunk_tokens) / chunk_seconds;
+    out.decode_tokens_per_s = 1 / decode.seconds;
+    out.prefill_tokens_per_s = static_cast<double>(chunk) / prefill.seconds;
     out.bound = machine.is_cpu() ? "CPU memory" : "device memory";
-    double slowest = near_seconds;
+    double slowest = near_seconds(footprint, decode);
     const auto consider = [&](const char* name, double seconds) {
         if (seconds <= slowest) return;
         slowest = seconds;
@@ -146,6 +155,26 @@ Prediction predict(const Footprint& footprint, const Division& division, std::ui
     if (division.grant.mtp) file_bytes += static_cast<double>(footprint.mtp()->data_bytes);
     out.load_seconds = std::max(0.0, file_bytes) / nvme_rate(machine);
     return out;
+}
+
+Result<std::vector<StepPairCost>> costs_of_plan(const Plan& plan, const Model& model,
+                                                const Model* mtp, std::span<const StepPair> steps) {
+    PLIMSOLL_CHECK(plan.nvme.experts == 0, "experts in the file have no known rate");
+    MachineFacts machine{.unified_memory = plan.unified_memory};
+    for (const DevicePlan& device : plan.devices) machine.devices.push_back(device.facts);
+    if (machine.is_cpu())
+        machine.host_memory_bandwidth_bytes_per_s =
+            machine.devices.front().memory_bandwidth_bytes_per_s;
+    const Footprint footprint(model, plan.grant.mtp ? mtp : nullptr, machine);
+    const Result<Division> division = division_of(plan, footprint);
+    if (!division) return division.error();
+    std::vector<StepPairCost> costs;
+    for (const StepPair& step : steps)
+        costs.push_back({step.chunk_tokens,
+                         prefill_cost(footprint, *division, step.context_tokens - step.chunk_tokens,
+                                      step.chunk_tokens),
+                         decode_cost(footprint, *division, step.context_tokens)});
+    return costs;
 }
 
 }  // namespace plimsoll

@@ -1,6 +1,11 @@
 #pragma once
 
+#include <cstdint>
+#include <span>
+#include <vector>
+
 #include "planner/footprint.hpp"
+#include "planner/result.hpp"
 
 namespace plimsoll {
 
@@ -19,6 +24,7 @@ struct StepCost {
     double link_seconds = 0;
     double nvme_seconds = 0;
     double compute_seconds = 0;
+    double seconds = 0;  // of the step: what of these has to be waited for
 };
 
 /// One decoded token at `position`, uniform routing. Links are waited for in turn: at batch 1 a
@@ -26,14 +32,29 @@ struct StepCost {
 [[nodiscard]] StepCost decode_cost(const Footprint& footprint, const Division& division,
                                    std::uint64_t position);
 
-/// One prefill chunk of the granted size behind `position`. Links work side by side,
-/// double-buffered.
+/// One prefill chunk of `tokens` behind `position`. Links work side by side, double-buffered.
 [[nodiscard]] StepCost prefill_cost(const Footprint& footprint, const Division& division,
-                                    std::uint64_t position);
+                                    std::uint64_t position, std::uint64_t tokens);
 
 /// Roofline prediction about `position`: tokens per second, load time, and the link that decode
 /// waits for most. By the shares of a device's rates that were measured, where its file has them.
 [[nodiscard]] Prediction predict(const Footprint& footprint, const Division& division,
                                  std::uint64_t position = kDecodePosition);
+
+/// A chunk and a token of a plan that fits.
+struct StepPair {
+    std::uint64_t context_tokens = 0;  // position behind the chunk, where the token is decoded
+    std::uint64_t chunk_tokens = 0;
+};
+struct StepPairCost {
+    std::uint64_t prefill_tokens = 0;  // of the chunk
+    StepCost prefill;
+    StepCost decode;
+};
+/// What `predict` goes by, for a plan made before. A plan does not say how fast the file is read,
+/// so none with experts there. Errors as those of `check_against`.
+[[nodiscard]] Result<std::vector<StepPairCost>> costs_of_plan(const Plan& plan, const Model& model,
+                                                              const Model* mtp,
+                                                              std::span<const StepPair> steps);
 
 }  // namespace plimsoll

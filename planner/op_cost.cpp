@@ -176,8 +176,14 @@ void add_weights(const PricedStep& step, PhaseKind phase_kind, OpKind kind, std:
     cost.bytes += cost.dense_bytes + cost.expert_bytes;
 }
 
-/// Rows that a step's attention and indexer read, each once, and the arithmetic on them: as many
-/// as the token in its middle sees.
+/// Planes of so many rows are hardly padded.
+constexpr std::uint64_t kManyRows = 1'024;
+double row_bytes_of(std::uint64_t bytes) {
+    return static_cast<double>(bytes) / static_cast<double>(kManyRows);
+}
+
+/// Cached rows that an op reads, each once, or writes, and the arithmetic on them: as many as the
+/// token in the step's middle sees.
 void add_cache(const PricedStep& step, OpKind kind, std::int32_t layer, OpCost& cost) {
     const Hyperparameters& hyper = step.model.hyper;
     const std::uint32_t ratio = hyper.compress_ratios[static_cast<std::size_t>(layer)];
@@ -187,27 +193,44 @@ void add_cache(const PricedStep& step, OpKind kind, std::int32_t layer, OpCost& 
     const double in_all = visible_rows(step.position + step.tokens, ratio);
     const double window =
         std::min<double>(hyper.sliding_window_tokens, static_cast<double>(middle));
-    if (kind == OpKind::attention || kind == OpKind::decode_attention) {
-        const double chosen =
-            ratio == 4 ? std::min<double>(in_middle, hyper.indexer_top_k) : in_middle;
-        const double row_bytes = static_cast<double>(kv_rows_bytes(
-                                     step.kv_format, 1024, hyper.head_dim, hyper.rope_dim)) /
-                                 1024;
-        cost.flops += 4.0 * hyper.n_heads * hyper.head_dim * (window + chosen) * tokens;
-        cost.bytes += row_bytes * (window + std::min(chosen * tokens, in_all));
-    }
-    if ((kind == OpKind::indexer_select || kind == OpKind::decode_indexer_scores) &&
-        indexer_works(step)) {
-        const double row_bytes =
-            static_cast<double>(indexer_rows_bytes(step.kv_format, 1024, hyper.indexer_head_dim)) /
-            1024;
-        cost.flops += 2.0 * hyper.indexer_n_heads * hyper.indexer_head_dim * in_middle * tokens;
-        cost.bytes += row_bytes * in_all;
+    const double row_bytes =
+        row_bytes_of(kv_rows_bytes(step.kv_format, kManyRows, hyper.head_dim, hyper.rope_dim));
+    const double index_row_bytes =
+        row_bytes_of(indexer_rows_bytes(step.kv_format, kManyRows, hyper.indexer_head_dim));
+    switch (kind) {
+        case OpKind::attention:
+        case OpKind::decode_attention: {
+            const double chosen =
+                ratio == 4 ? std::min<double>(in_middle, hyper.indexer_top_k) : in_middle;
+            cost.flops += 4.0 * hyper.n_heads * hyper.head_dim * (window + chosen) * tokens;
+            cost.bytes += row_bytes * (window + std::min(chosen * tokens, in_all));
+            break;
+        }
+        case OpKind::indexer_select:
+        case OpKind::decode_indexer_select:
+            if (!indexer_works(step)) break;
+            cost.flops += 2.0 * hyper.indexer_n_heads * hyper.indexer_head_dim * in_middle * tokens;
+            cost.bytes += index_row_bytes * in_all;
+            break;
+        case OpKind::append_window: {
+            // Of a long chunk the last rows alone.
+            const double kept = std::min<double>(hyper.sliding_window_tokens, tokens);
+            cost.bytes = kept * (hyper.head_dim * kFloatBytes + row_bytes);
+            break;
+        }
+        case OpKind::compress: cost.bytes += tokens / ratio * row_bytes; break;
+        case OpKind::indexer_compress: cost.bytes += tokens / ratio * index_row_bytes; break;
+        case OpKind::decode_rows:
+            cost.bytes += row_bytes + (ratio == 0 ? 0 : row_bytes / ratio) +
+                          (ratio == 4 ? index_row_bytes / ratio : 0);
+            break;
+        default: break;
     }
 }
 
 OpCost price(const PricedStep& step, PhaseKind phase_kind, const Op& op, std::int32_t layer) {
     OpCost cost;
+    if (op.kind == OpKind::indexer_query && !indexer_works(step)) return cost;
     add_activations(step, phase_kind, op, cost);
     add_weights(step, phase_kind, op.kind, layer, cost);
     if (layer != kNoLayer) add_cache(step, op.kind, layer, cost);

@@ -165,7 +165,7 @@ TEST(StepCost, IsTheSumOfItsOps) {
     EXPECT_EQ(decode.link_bytes, 0);
     EXPECT_EQ(decode.nvme_bytes, 0);
     const OpCost chunk = sum_of(step_of(schedule, kChunkTokens, 2'048));
-    const StepCost prefill = prefill_cost(footprint, division, 2'048);
+    const StepCost prefill = prefill_cost(footprint, division, 2'048, kChunkTokens);
     EXPECT_NEAR(prefill.memory_bytes / chunk.bytes, 1, 1e-12);
     EXPECT_NEAR(prefill.flops / chunk.flops, 1, 1e-12);
 }
@@ -182,9 +182,21 @@ TEST(StepCost, FollowsTheSharesThatADeviceFileHas) {
     const StepCost decode = decode_cost(footprint, division, kDecodePosition);
     EXPECT_NEAR(predicted.decode_tokens_per_s,
                 machine.devices[0].memory_bandwidth_bytes_per_s * 0.5 / decode.memory_bytes, 1e-6);
-    const StepCost prefill = prefill_cost(footprint, division, kDecodePosition - kChunkTokens / 2);
+    const StepCost prefill =
+        prefill_cost(footprint, division, kDecodePosition - kChunkTokens / 2, kChunkTokens);
     EXPECT_NEAR(predicted.prefill_tokens_per_s,
                 machine.devices[0].fp16_flops_per_s * 0.2 * kChunkTokens / prefill.flops, 1e-6);
+}
+
+TEST(StepCost, OfASavedPlanIsWhatItWasPredictedBy) {
+    const Plan plan = plan_or_fail(flash_q2(), &flash_mtp(), machine_of(kP141), request_with_mtp());
+    const std::uint64_t chunk = plan.grant.chunk_tokens;
+    const StepPair steps[] = {{kDecodePosition, chunk}, {kDecodePosition + chunk / 2, chunk}};
+    const auto costs = costs_of_plan(plan, flash_q2(), &flash_mtp(), steps);
+    ASSERT_TRUE(costs.ok()) << costs.error().message;
+    EXPECT_DOUBLE_EQ(1 / (*costs)[0].decode.seconds, plan.predicted.decode_tokens_per_s);
+    EXPECT_DOUBLE_EQ(static_cast<double>(chunk) / (*costs)[1].prefill.seconds,
+                     plan.predicted.prefill_tokens_per_s);
 }
 
 }  // namespace
