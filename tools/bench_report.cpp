@@ -11,115 +11,139 @@
 namespace plimsoll {
 namespace {
 
-double rate(std::uint64_t tokens, double seconds) {
-    return tokens == 0 || seconds <= 0 ? 0 : static_cast<double>(tokens) / seconds;
+double per_second(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
+
+double prefill_rate(const BenchRow& row) {
+    return per_second(static_cast<double>(row.prefill_tokens), row.prefill_seconds);
+}
+
+double decode_rate(const BenchRow& row) {
+    return per_second(static_cast<double>(row.gen_tokens), row.gen_seconds);
+}
+
+/// Seconds that the device's rates allow at least; a rate of 0 is unknown and bounds nothing.
+double bound_seconds(const DeviceFacts& device, double bytes, double flops) {
+    return std::max(per_second(bytes, device.memory_bandwidth_bytes_per_s),
+                    per_second(flops, device.fp16_flops_per_s));
+}
+
+double bound_seconds(const DeviceFacts& device, const StepCost& cost) {
+    return bound_seconds(device, cost.memory_bytes, cost.flops);
+}
+
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+/// Nothing where nothing was measured.
+std::string rate_or_dash(double rate) { return rate > 0 ? format_rate(rate) : "-"; }
+std::string share_or_dash(double rate, double seconds) {
+    return rate > 0 ? percent(rate * seconds) : "-";
 }
 
 struct KindSum {
     std::uint32_t count = 0;
     double seconds = 0;
     OpCost cost;
+
+    KindSum& operator+=(const KindSum& other) {
+        count += other.count;
+        seconds += other.seconds;
+        cost += other.cost;
+        return *this;
+    }
 };
 using KindSums = std::array<KindSum, static_cast<std::size_t>(OpKind::count)>;
 
 KindSums sums_of(const PricedStep& step, std::span<const OpTime> times) {
     KindSums sums;
-    for (const OpTime& time : times) {
-        KindSum& sum = sums[static_cast<std::size_t>(time.kind)];
-        const OpCost cost = op_cost(step, time.kind, time.layer);
-        ++sum.count;
-        sum.seconds += time.seconds;
-        sum.cost.bytes += cost.bytes;
-        sum.cost.flops += cost.flops;
-    }
+    for (const OpTime& time : times)
+        sums[static_cast<std::size_t>(time.kind)] +=
+            {1, time.seconds, op_cost(step, time.kind, time.layer)};
     return sums;
 }
 
-/// Seconds that the device's peak rates allow.
-double bound_seconds(const DeviceFacts& device, const OpCost& cost) {
-    const double memory = device.memory_bandwidth_bytes_per_s > 0
-                              ? cost.bytes / device.memory_bandwidth_bytes_per_s
-                              : 0;
-    const double compute = device.fp16_flops_per_s > 0 ? cost.flops / device.fp16_flops_per_s : 0;
-    return std::max(memory, compute);
-}
+constexpr const char* kOpRow = "{:<24}{:>6}{:>11}{:>9}{:>11}{:>9}{:>10}{:>10}{:>10}\n";
 
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
-
-std::string row_text(std::string_view name, const KindSum& sum, double total_seconds,
-                     const DeviceFacts& device) {
-    return fmt::format("{:<24}{:>6}{:>12.1f}{:>9}{:>9.0f}{:>9.1f}{:>11}\n", name, sum.count,
-                       sum.seconds * 1e6, percent(sum.seconds / total_seconds),
-                       sum.cost.bytes / sum.seconds / 1e9, sum.cost.flops / sum.seconds / 1e12,
-                       percent(bound_seconds(device, sum.cost) / sum.seconds));
-}
-
-/// Bytes that one token at a position must move.
-double decode_bytes(const Plan& plan, const Model& model, const Schedule& schedule,
-                    std::uint64_t position) {
-    const bool is_gpu = schedule.phase(PhaseKind::decode_embed).present;
-    const PricedStep step{
-        schedule, model, plan.grant.kv_format, is_gpu ? 1 : plan.grant.chunk_tokens, 1, position};
-    double bytes = 0;
-    const auto add = [&](PhaseKind kind, std::int32_t layer) {
-        const Phase& phase = schedule.phase(kind);
-        for (std::uint32_t op = phase.first_op; op < phase.last_op; ++op)
-            bytes += op_cost(step, schedule.ops[op].kind, layer).bytes;
+std::string op_row(std::string_view name, const KindSum& sum, double total_seconds,
+                   const DeviceFacts& device) {
+    const auto fixed = [](double value, int digits) {
+        return fmt::format("{:.{}f}", value, digits);
     };
-    for (std::uint32_t layer = 0; layer < model.hyper.n_layers; ++layer) {
-        const std::uint32_t ratio = model.hyper.compress_ratios[layer];
-        add(is_gpu ? decode_layer_phase(ratio) : layer_phase(ratio),
-            static_cast<std::int32_t>(layer));
-    }
-    add(is_gpu ? PhaseKind::decode_head : PhaseKind::head, kNoLayer);
-    return bytes;
+    return fmt::format(
+        kOpRow, name, sum.count, fixed(sum.seconds * 1e6, 1),
+        percent(per_second(sum.seconds, total_seconds)), fixed(sum.cost.bytes / 1e6, 2),
+        fixed(per_second(sum.cost.bytes, sum.seconds) / 1e9, 1), fixed(sum.cost.flops / 1e9, 3),
+        fixed(per_second(sum.cost.flops, sum.seconds) / 1e12, 2),
+        percent(per_second(bound_seconds(device, sum.cost.bytes, sum.cost.flops), sum.seconds)));
 }
 
 }  // namespace
 
 std::string csv_row(const BenchRow& row) {
     return fmt::format("{},{},{:.2f},{},{:.2f},{}", row.ctx_tokens, row.prefill_tokens,
-                       rate(row.prefill_tokens, row.prefill_seconds), row.gen_tokens,
-                       rate(row.gen_tokens, row.gen_seconds), row.kvcache_bytes);
+                       prefill_rate(row), row.gen_tokens, decode_rate(row), row.kvcache_bytes);
 }
 
-std::string prediction_table(const Plan& plan, const Model& model, const Schedule& schedule,
-                             std::span<const BenchRow> rows) {
-    const DeviceFacts& device = plan.devices.front().facts;
-    std::string text = fmt::format("{:>10}{:>12}{:>12}{:>12}{:>12}{:>16}\n", "context", "prefill",
-                                   "predicted", "decode", "predicted", "of the bound");
-    for (const BenchRow& row : rows) {
-        const double decode = rate(row.gen_tokens, row.gen_seconds);
-        const double bound = device.memory_bandwidth_bytes_per_s /
-                             decode_bytes(plan, model, schedule, row.ctx_tokens);
-        text +=
-            fmt::format("{:>10}{:>12}{:>12}{:>12}{:>12}{:>16}\n", format_count(row.ctx_tokens),
-                        format_rate(rate(row.prefill_tokens, row.prefill_seconds)),
-                        format_rate(plan.predicted.prefill_tokens_per_s), format_rate(decode),
-                        format_rate(plan.predicted.decode_tokens_per_s), percent(decode / bound));
+StepPair steps_of(const BenchRow& row, std::uint64_t chunk_tokens) {
+    return {.context_tokens = row.ctx_tokens,
+            .chunk_tokens = std::min(chunk_tokens, row.prefill_tokens)};
+}
+
+std::string rate_table(const DeviceFacts& device, std::span<const BenchRow> rows,
+                       std::span<const StepPairCost> costs) {
+    constexpr const char* kRow = "{:>10}{:>11}{:>11}{:>11}{:>12}{:>11}{:>11}\n";
+    std::string text = fmt::format(kRow, "context", "prefill", "predicted", "roofline", "decode",
+                                   "predicted", "roofline");
+    for (std::size_t at = 0; at < rows.size(); ++at) {
+        const BenchRow& row = rows[at];
+        const StepPairCost& cost = costs[at];
+        // A row's rate is of all its chunks, the costs of its last one.
+        const auto chunk_tokens = static_cast<double>(cost.prefill_tokens);
+        text += fmt::format(
+            kRow, format_count(row.ctx_tokens), rate_or_dash(prefill_rate(row)),
+            format_rate(chunk_tokens / cost.prefill.seconds),
+            share_or_dash(prefill_rate(row), bound_seconds(device, cost.prefill) / chunk_tokens),
+            rate_or_dash(decode_rate(row)), format_rate(1 / cost.decode.seconds),
+            share_or_dash(decode_rate(row), bound_seconds(device, cost.decode)));
     }
-    return text +
-           "tokens/s; the bound is reading each token's bytes once at the device file's "
-           "memory bandwidth\n";
+    return text;
 }
 
-std::string op_table_text(const std::string& title, const DeviceFacts& device,
+std::string share_lines(const DeviceFacts& device, std::span<const BenchRow> rows,
+                        std::span<const StepPairCost> costs) {
+    double bytes = 0, flops = 0, decode_seconds = 0, prefill_seconds = 0;
+    for (std::size_t at = 0; at < rows.size(); ++at) {
+        bytes += costs[at].decode.memory_bytes * static_cast<double>(rows[at].gen_tokens);
+        decode_seconds += rows[at].gen_seconds;
+        flops += costs[at].prefill.flops / static_cast<double>(costs[at].prefill_tokens) *
+                 static_cast<double>(rows[at].prefill_tokens);
+        prefill_seconds += rows[at].prefill_seconds;
+    }
+    std::string text;
+    const double bandwidth = device.memory_bandwidth_bytes_per_s;
+    if (const double rate = per_second(bytes, decode_seconds); rate > 0 && bandwidth > 0)
+        text += fmt::format("decode moves {:.1f} of {:.1f} GB/s: decode_bandwidth_share: {:.3f}\n",
+                            rate / 1e9, bandwidth / 1e9, rate / bandwidth);
+    const double peak = device.fp16_flops_per_s;
+    if (const double rate = per_second(flops, prefill_seconds); rate > 0 && peak > 0)
+        text += fmt::format(
+            "prefill computes {:.1f} of {:.1f} TFLOP/s: prefill_compute_share: {:.3f}\n",
+            rate / 1e12, peak / 1e12, rate / peak);
+    return text;
+}
+
+std::string op_time_table(const std::string& title, const DeviceFacts& device,
                           const PricedStep& step, std::span<const OpTime> times) {
     const KindSums sums = sums_of(step, times);
     KindSum total;
-    for (const KindSum& sum : sums) {
-        total.count += sum.count;
-        total.seconds += sum.seconds;
-        total.cost.bytes += sum.cost.bytes;
-        total.cost.flops += sum.cost.flops;
-    }
-    std::string text = fmt::format("{}\n{:<24}{:>6}{:>12}{:>9}{:>9}{:>9}{:>11}\n", title, "op",
-                                   "calls", "us", "of all", "GB/s", "TFLOP/s", "roofline");
+    for (const KindSum& sum : sums) total += sum;
+    std::string text = title + "\n" +
+                       fmt::format(kOpRow, "op", "calls", "us", "of all", "MB", "GB/s", "GFLOP",
+                                   "TFLOP/s", "roofline");
     for (std::size_t kind = 0; kind < sums.size(); ++kind)
         if (sums[kind].count != 0)
-            text += row_text(op_kind_name(static_cast<OpKind>(kind)), sums[kind], total.seconds,
-                             device);
-    return text + row_text("all", total, total.seconds, device);
+            text +=
+                op_row(op_kind_name(static_cast<OpKind>(kind)), sums[kind], total.seconds, device);
+    return text + op_row("all", total, total.seconds, device);
 }
 
 }  // namespace plimsoll

@@ -5,39 +5,57 @@
 #include <algorithm>
 #include <cmath>
 
-namespace plimsoll {
+#include "planner/units.hpp"
 
-Result<std::vector<std::uint64_t>> frontiers_of(const BenchWalk& walk) {
-    const auto refuse = [](std::string message) {
-        return Error{ErrorKind::usage, std::move(message)};
-    };
+namespace plimsoll {
+namespace {
+
+/// More rows than anybody reads.
+constexpr std::size_t kContextsMax = 10'000;
+
+Error refuse(std::string message) { return {ErrorKind::usage, std::move(message)}; }
+
+Status check_options(const BenchWalk& walk) {
     if (walk.step_mul && walk.step_incr_tokens)
         return refuse("--step-mul and --step-incr are two ways to go on: give one");
     if (walk.step_mul && !(*walk.step_mul > 1 && std::isfinite(*walk.step_mul)))
-        return refuse("--step-mul must be above 1");
+        return refuse(fmt::format("--step-mul {} must be above 1", *walk.step_mul));
     if (walk.ctx_start_tokens > walk.ctx_max_tokens)
         return refuse(fmt::format("--ctx-start {} lies behind --ctx-max {}", walk.ctx_start_tokens,
                                   walk.ctx_max_tokens));
-    std::vector<std::uint64_t> frontiers;
-    for (std::uint64_t at = walk.ctx_start_tokens; at < walk.ctx_max_tokens;) {
-        frontiers.push_back(at);
-        const double wanted =
-            walk.step_incr_tokens
-                ? static_cast<double>(at) + static_cast<double>(*walk.step_incr_tokens)
-                : std::floor(static_cast<double>(at) * walk.step_mul.value_or(2));
-        // A small factor of a small context still goes on. What is generated lies in between.
-        const auto next =
-            static_cast<std::uint64_t>(std::min(wanted, static_cast<double>(walk.ctx_max_tokens)));
-        at = std::max({next, at + 1, at + walk.gen_tokens});
-    }
-    if (!frontiers.empty() && frontiers.back() + walk.gen_tokens > walk.ctx_max_tokens)
-        frontiers.pop_back();
-    frontiers.push_back(walk.ctx_max_tokens);
-    return frontiers;
+    return ok_status();
 }
 
-std::uint64_t context_tokens_of(const BenchWalk& walk) {
-    return walk.ctx_max_tokens + walk.gen_tokens;
+/// The context behind one, not above the last.
+std::uint64_t next_context(const BenchWalk& walk, std::uint64_t context_tokens) {
+    const auto at = static_cast<double>(context_tokens);
+    const double next = walk.step_incr_tokens
+                            ? at + static_cast<double>(*walk.step_incr_tokens)
+                            : std::floor(at * walk.step_mul.value_or(kStepMulDefault));
+    return static_cast<std::uint64_t>(std::min(next, static_cast<double>(walk.ctx_max_tokens)));
 }
+
+}  // namespace
+
+Result<std::vector<std::uint64_t>> contexts_of(const BenchWalk& walk) {
+    if (const Status checked = check_options(walk); !checked) return checked.error();
+    std::vector<std::uint64_t> contexts = {walk.ctx_start_tokens};
+    while (contexts.back() < walk.ctx_max_tokens) {
+        const std::uint64_t here = contexts.back(), next = next_context(walk, here);
+        if (next <= here + walk.gen_tokens)
+            return refuse(fmt::format(
+                "contexts {} and {} are {} apart, and the {} tokens generated at the first count "
+                "as context: take a larger step, another --ctx-max or fewer --gen-tokens",
+                format_count(here), format_count(next), format_count(next - here),
+                format_count(walk.gen_tokens)));
+        if (contexts.size() == kContextsMax)
+            return refuse(fmt::format("the walk has more than {} contexts: take a larger step",
+                                      format_count(kContextsMax)));
+        contexts.push_back(next);
+    }
+    return contexts;
+}
+
+std::uint64_t walked_tokens(const BenchWalk& walk) { return walk.ctx_max_tokens + walk.gen_tokens; }
 
 }  // namespace plimsoll

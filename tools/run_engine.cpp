@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/engine.hpp"
 #include "tools/progress.hpp"
 #include "tools/row_file.hpp"
 
@@ -28,6 +27,29 @@ LogitsSink into(std::optional<RowFile>& file) {
 
 }  // namespace
 
+Result<Engine> load_engine(const Launch& launch, const LoadOptions& options,
+                           std::FILE* progress_stream, const Terminal& terminal) {
+    // The total is known once the engine has found everything there is to load.
+    std::optional<ProgressLine> line;
+    return Engine::create({.plan = &launch.plan,
+                           .model = &launch.model,
+                           .mtp = launch.mtp_or_null(),
+                           .n_threads = options.threads,
+                           .progress =
+                               [&](std::uint64_t done_bytes, std::uint64_t total_bytes) {
+                                   if (!line)
+                                       line.emplace(progress_stream, terminal, "loading",
+                                                    ProgressUnit::bytes, total_bytes);
+                                   line->update(done_bytes);
+                               },
+                           .note =
+                               [&](const std::string& text) {
+                                   line.reset();
+                                   fmt::print(progress_stream, "{}\n", text);
+                               },
+                           .synthetic_seed = options.synthetic_seed});
+}
+
 struct LoadedModel::Parts {
     Engine engine;
     bool has_traffic = false;  // whether experts are anywhere but on the device
@@ -40,34 +62,16 @@ LoadedModel::LoadedModel(LoadedModel&&) noexcept = default;
 
 Result<LoadedModel> LoadedModel::load(const Launch& launch, std::uint32_t threads,
                                       std::FILE* progress_stream, const Terminal& terminal) {
-    const Plan& plan = launch.plan;
-    // The total is known once the engine has found everything there is to load.
-    std::optional<ProgressLine> line;
-    Result<Engine> engine =
-        Engine::create({.plan = &plan,
-                        .model = &launch.model,
-                        .mtp = launch.mtp_or_null(),
-                        .n_threads = threads,
-                        .progress =
-                            [&](std::uint64_t done_bytes, std::uint64_t total_bytes) {
-                                if (!line)
-                                    line.emplace(progress_stream, terminal, "loading",
-                                                 ProgressUnit::bytes, total_bytes);
-                                line->update(done_bytes);
-                            },
-                        .note =
-                            [&](const std::string& text) {
-                                line.reset();
-                                fmt::print(progress_stream, "{}\n", text);
-                            }});
+    Result<Engine> engine = load_engine(launch, {.threads = threads}, progress_stream, terminal);
     if (!engine) return engine.error();
     auto parts = std::make_unique<Parts>(Parts{.engine = std::move(*engine)});
-    parts->has_traffic = plan.experts_on_devices() < plan.experts_total;
+    parts->has_traffic = launch.plan.experts_on_devices() < launch.plan.experts_total;
     return LoadedModel(std::move(parts));
 }
 
-TokenModel LoadedModel::token_model() {
-    Engine& engine = parts_->engine;
+TokenModel LoadedModel::token_model() { return token_model_of(parts_->engine); }
+
+TokenModel token_model_of(Engine& engine) {
     return {.chunk_tokens = engine.chunk_tokens(),
             .reset = [&engine] { return engine.reset(); },
             .feed = [&engine](std::span<const TokenId> tokens) -> Result<std::span<const float>> {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "planner/result.hpp"
+#include "runtime/engine.hpp"
 #include "tools/run_launch.hpp"
 #include "tools/run_options.hpp"
 #include "tools/run_summary.hpp"
@@ -16,12 +17,23 @@
 
 namespace plimsoll {
 
+struct LoadOptions {
+    std::uint32_t threads = 1;
+    std::optional<std::uint64_t> synthetic_seed;  // weights are made of it, and no file is read
+};
+
+/// Allocates and loads, with progress on `terminal`. `launch` outlives the engine, its plan is one
+/// that `check_runnable` took. Errors: memory that is not there, a file that cannot be read.
+[[nodiscard]] Result<Engine> load_engine(const Launch& launch, const LoadOptions& options,
+                                         std::FILE* progress_stream, const Terminal& terminal);
+
+/// An engine as turns see it; it outlives what is returned.
+[[nodiscard]] TokenModel token_model_of(Engine& engine);
+
 /// A plan carried out: its arenas, the weights in them, and the engine that computes there.
 class LoadedModel {
 public:
-    /// Allocates and loads, with progress on `terminal`. `launch` outlives the model, its plan is
-    /// one that `check_runnable` took. Errors: memory that is not there, a file that cannot be
-    /// read.
+    /// As `load_engine`; `launch` outlives the model.
     [[nodiscard]] static Result<LoadedModel> load(const Launch& launch, std::uint32_t threads,
                                                   std::FILE* progress_stream,
                                                   const Terminal& terminal);

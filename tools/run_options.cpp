@@ -14,9 +14,6 @@
 namespace plimsoll {
 namespace {
 
-/// More than any machine has, and few enough that their stacks fit.
-constexpr std::uint32_t kThreadsMax = 1024;
-
 void add_prompt_options(CLI::App& command, RunOptions& options) {
     constexpr const char* kGroup = "Prompt";
     auto* prompt =

@@ -16,6 +16,9 @@ class App;
 
 namespace plimsoll {
 
+/// More threads than any machine has, and few enough that their stacks fit.
+inline constexpr std::uint32_t kThreadsMax = 1024;
+
 /// What `plimsoll run` is asked beyond planning. An empty optional was not given.
 struct RunOptions {
     // The prompt; at most one of the first three.

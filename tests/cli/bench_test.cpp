@@ -57,8 +57,52 @@ TEST(Bench, TellsTheTimeOfEachKindOfOp) {
     const Outcome outcome = bench_tiny({"--synthetic=7", "--ctx-start", "32", "--gen-tokens", "2",
                                         "--per-op", "--prefill-chunk", "256"});
     ASSERT_EQ(outcome.status, 0) << outcome.err;
-    for (const char* part : {"attention", "experts", "roofline", "1 token at", "all"})
+    for (const char* part : {"attention", "experts", "roofline", "1 token behind 34", "all",
+                             "predicted", "decode_bandwidth_share"})
         EXPECT_NE(outcome.err.find(part), std::string::npos) << part;
+}
+
+TEST(Bench, FillsTheContextItHasRoomForWithoutGenerating) {
+    const Outcome outcome = bench_tiny({"--synthetic", "--ctx-start", "32", "--gen-tokens", "0",
+                                        "--per-op", "--ctx", "40", "--memory-report"});
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    const std::vector<std::string> lines = lines_of(outcome.out);
+    ASSERT_EQ(lines.size(), 2u) << outcome.out;
+    EXPECT_EQ(numbers_of(lines[1])[3], 0);
+    EXPECT_EQ(numbers_of(lines[1])[4], 0);
+    EXPECT_NE(outcome.err.find("7 tokens behind 33"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("decode"), std::string::npos) << outcome.err;
+}
+
+TEST(Bench, SavesThePlanThatItCarriesOut) {
+    const TemporaryFolder folder;
+    const std::string path = folder.file("plan.yaml");
+    const Arguments walk = {"--synthetic", "--ctx-start", "32", "--gen-tokens", "1"};
+    Arguments saves = walk;
+    saves.insert(saves.end(), {"-o", path});
+    ASSERT_EQ(bench_tiny(saves).status, 0);
+    Arguments launches = {"bench", "--plan", path};
+    launches.insert(launches.end(), walk.begin(), walk.end());
+    const Outcome launched = run_plimsoll(launches);
+    ASSERT_EQ(launched.status, 0) << launched.err;
+    EXPECT_EQ(lines_of(launched.out).size(), 2u);
+    launches[4] = "--ctx-start=4096";
+    launches.erase(launches.begin() + 5);
+    EXPECT_EQ(run_plimsoll(launches).status, 2);
+}
+
+TEST(Bench, MakesNoWeightsForAModelThatHasThem) {
+    const TemporaryFolder folder;
+    const std::string model = folder.file("tiny.gguf");
+    ASSERT_EQ(run_plimsoll({"synth", "tiny", "-o", model}).status, 0);
+    const Arguments walk = {"--device", "cpu", "--vram", "512MiB", "--ctx-start", "32"};
+    Arguments arguments = {"bench", model};
+    arguments.insert(arguments.end(), walk.begin(), walk.end());
+    EXPECT_EQ(run_plimsoll(arguments).status, 0);
+    arguments.push_back("--synthetic");
+    const Outcome refused = run_plimsoll(arguments);
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_NE(refused.err.find("has weights"), std::string::npos) << refused.err;
 }
 
 TEST(Bench, RefusesWhatItCannotWalkInOneLine) {
@@ -72,6 +116,10 @@ TEST(Bench, RefusesWhatItCannotWalkInOneLine) {
         {{"--synthetic", "--ctx-start", "0"}, "--ctx-start"},
         {{"--synthetic", "--gen-tokens", "-1"}, "--gen-tokens"},
         {{"--synthetic", "--ctx", "4096", "--ctx-start", "8192"}, "context of 8,320"},
+        {{"--synthetic", "--ctx", "160", "--ctx-start", "32", "--per-op"}, "--per-op"},
+        {{"--synthetic", "--step-incr", "64", "--ctx-max", "4096"}, "64 apart"},
+        {{"--synthetic=x"}, "--synthetic"},
+        {{"--synthetic", "-o", "-"}, "-o -"},
         {{}, "--synthetic"},
     };
     for (const auto& refused : cases) {
