@@ -40,25 +40,25 @@ enum class RegionKind : std::uint8_t {
     head_dense,   // "head.dense": output_norm and output_hc_*
     head_output,  // "head.output": output.weight
     embedding,    // "embedding": token_embd.weight
-    layer_experts,      // "blk.N.experts": array of expert slots, ids in `experts`
-    expert_pool,        // "experts.pool.<slot bytes>": slots that streamed experts take turns in
-    kv_window,          // "blk.N.kv.window": ring, one slot a session
-    kv_rows,            // "blk.N.kv.rows": compressed rows
-    kv_index,           // "blk.N.kv.index": indexer rows
-    kv_state,           // "blk.N.kv.state": rolling state of the attention compressor
-    kv_index_state,     // "blk.N.kv.index_state"
-    layer_fp16,         // "blk.N.fp16": F16 copies of `tensors`
-    workspace,          // "workspace": packed buffers of the schedule
-    gemm_workspace,     // "gemm_workspace"
-    logits,             // "logits": [1 + drafts, vocab] f32, one slot a session
-    staging_dense,      // "staging.dense": one streamed layer at a time
-    staging_head,       // "staging.head": a tile of the streamed output head
-    staging_peer,       // "staging.peer": residual streams from the device before
-    staging_ring,       // "staging.ring", host: pinned buffers of loads and NVMe reads
-    mtp_dense,          // "mtp.dense"
-    mtp_experts,        // "mtp.experts"
-    mtp_window,         // "mtp.window"
-    mtp_hidden,  // "mtp.hidden": the last token's streams, for the next chunk's first draft row
+    layer_experts,   // "blk.N.experts": array of expert slots, ids in `experts`
+    expert_pool,     // "experts.pool.<slot bytes>": slots that streamed experts take turns in
+    kv_window,       // "blk.N.kv.window": ring, one slot a session
+    kv_rows,         // "blk.N.kv.rows": compressed rows
+    kv_index,        // "blk.N.kv.index": indexer rows
+    kv_state,        // "blk.N.kv.state": rolling state of the attention compressor
+    kv_index_state,  // "blk.N.kv.index_state"
+    layer_fp16,      // "blk.N.fp16": F16 copies of `tensors`
+    workspace,       // "workspace": packed buffers of the schedule
+    gemm_workspace,  // "gemm_workspace"
+    logits,          // "logits": [1 + drafts, vocab] f32, one slot a session
+    staging_dense,   // "staging.dense": one streamed layer at a time
+    staging_head,    // "staging.head": a tile of the streamed output head
+    staging_peer,    // "staging.peer": residual streams from the device before
+    staging_ring,    // "staging.ring", host: pinned buffers of loads and NVMe reads
+    mtp_dense,       // "mtp.dense"
+    mtp_experts,     // "mtp.experts"
+    mtp_window,      // "mtp.window"
+    mtp_hidden,      // "mtp.hidden": the last token's streams, for the next chunk's first draft row
     count,
 };
 
