@@ -44,16 +44,12 @@ struct TokenRows {
     std::uint64_t chunk_first;  // row of chunk_rows where list index n_from_ring lies
 };
 
-/// Rows of token `token` of a chunk whose token 0 is at first_position. Positions before
-/// `chunk_position` are in the ring: first_position, or for decoding the one behind the token.
-__device__ __forceinline__ TokenRows token_rows(const AttentionRows& rows,
-                                                std::uint64_t first_position, std::uint32_t token,
-                                                std::uint64_t chunk_position) {
-    // Before the position, which is itself on its way from memory, is used.
-    std::uint32_t n_selected = 0;
-    if (rows.selected != nullptr)
-        n_selected = static_cast<std::uint32_t>(rows.selected_count[token]);
-    const std::uint64_t position = first_position + token;
+/// Rows of token `token` of a chunk at `position`; `n_selected` counts where rows are selected.
+/// Positions before `chunk_position` are in the ring.
+__device__ __forceinline__ TokenRows token_rows_at(const AttentionRows& rows,
+                                                   std::uint64_t position, std::uint32_t n_selected,
+                                                   std::uint32_t token,
+                                                   std::uint64_t chunk_position) {
     const std::uint64_t window_first = position + 1 > rows.window ? position + 1 - rows.window : 0;
     TokenRows list;
     list.selected = nullptr;
@@ -71,6 +67,18 @@ __device__ __forceinline__ TokenRows token_rows(const AttentionRows& rows,
     }
     list.n_rows = list.n_window + n_compressed;
     return list;
+}
+
+/// Rows of token `token` of a chunk whose token 0 is at first_position. Positions before
+/// `chunk_position` are in the ring: first_position, or for decoding the one behind the token.
+__device__ __forceinline__ TokenRows token_rows(const AttentionRows& rows,
+                                                std::uint64_t first_position, std::uint32_t token,
+                                                std::uint64_t chunk_position) {
+    // Before the position, which is itself on its way from memory, is used.
+    std::uint32_t n_selected = 0;
+    if (rows.selected != nullptr)
+        n_selected = static_cast<std::uint32_t>(rows.selected_count[token]);
+    return token_rows_at(rows, first_position + token, n_selected, token, chunk_position);
 }
 
 /// Index in the compressed region of row i of the list; anything where row i is none of them.

@@ -184,72 +184,154 @@ __device__ __forceinline__ void store_split(const DecodeArgs& args, std::uint32_
     }
 }
 
-/// Tiles [first, end) of the list: one split. The rows of the next tile are loaded before the
-/// products of this one.
+/// What a block attends to. Everything but the selected rows follows from the position.
+struct BlockRows {
+    TokenRows list;
+    std::uint64_t position;
+    std::uint32_t n_selected;
+    std::uint32_t n_tiles;
+    std::uint32_t split_tiles;
+    std::uint32_t n_used;  // splits that have rows
+
+    __device__ __forceinline__ std::uint32_t first_tile(std::uint32_t split) const {
+        return split * split_tiles;
+    }
+};
+
+__device__ __forceinline__ BlockRows block_rows(const DecodeArgs& args, std::uint64_t position,
+                                                std::uint32_t n_selected) {
+    BlockRows rows;
+    // The ring holds the token's own row already: no row is taken from a chunk.
+    rows.list = token_rows_at(args.rows, position, n_selected, 0, position + 1);
+    rows.position = position;
+    rows.n_selected = n_selected;
+    rows.n_tiles = ceil_div(rows.list.n_rows, kRows);
+    rows.split_tiles = ceil_div(rows.n_tiles, args.n_splits);
+    rows.n_used = ceil_div(rows.n_tiles, rows.split_tiles);
+    return rows;
+}
+
+/// How many rows an indexer selects at this position.
+__device__ __forceinline__ std::uint32_t expected_selected(const DecodeArgs& args,
+                                                           std::uint64_t position) {
+    if (args.rows.selected == nullptr) return 0;
+    const std::uint64_t visible = (position + 1) / args.rows.ratio;
+    return static_cast<std::uint32_t>(visible < args.selected_max ? visible : args.selected_max);
+}
+
+/// A tile's rows on their way to shared memory.
 template <int kHeadDim>
-__device__ __forceinline__ void attend_split(DecodeShared<kHeadDim>& shared, const DecodeArgs& args,
-                                             const TokenRows& list, std::uint32_t split,
-                                             std::uint32_t first, std::uint32_t end,
-                                             const RawQueries<kHeadDim>& queries, bool is_first) {
+struct TileRows {
     using Decoder = TileDecoder<kHeadDim, kRows, static_cast<int>(kThreads)>;
-    const UnitShape shape = unit_shape(args.rows);
-    const auto place = [&](std::uint32_t tile) {
-        const std::uint32_t i = tile * kRows + threadIdx.x;
+    RawUnit raw[Decoder::kSteps];
+
+    /// Of the thread's row of a tile.
+    static __device__ __forceinline__ std::uint32_t index(const TokenRows& list,
+                                                          std::uint32_t tile) {
+        return threadIdx.x < kRows ? compressed_index(list, tile * kRows + threadIdx.x) : 0;
+    }
+    static __device__ __forceinline__ void place(DecodeShared<kHeadDim>& shared,
+                                                 const DecodeArgs& args, const TokenRows& list,
+                                                 std::uint32_t tile, std::uint32_t index) {
         if (threadIdx.x < kRows)
             shared.places[tile % 2][threadIdx.x] =
-                listed_row(args.rows, list, i, compressed_index(list, i));
-    };
-    RawUnit raw[Decoder::kSteps];
-    const auto load = [&](std::uint32_t tile) {
+                listed_row(args.rows, list, tile * kRows + threadIdx.x, index);
+    }
+    __device__ __forceinline__ void load(const DecodeShared<kHeadDim>& shared,
+                                         const UnitShape& shape, std::uint32_t tile) {
 #pragma unroll
         for (std::uint32_t step = 0; step < Decoder::kSteps; ++step)
             Decoder::load(raw[step], shared.places[tile % 2], shape, step);
-    };
-    SplitSoftmax softmax[2] = {{-1e30f, 0.0f}, {-1e30f, 0.0f}};
-    float sums[kHeadDim / 64][4] = {};
-    place(first);
-    __syncthreads();
-    load(first);
-    if (is_first) finish_queries(shared, queries, args);
-    for (std::uint32_t tile = first; tile < end; ++tile) {
+    }
+    __device__ __forceinline__ void store(DecodeShared<kHeadDim>& shared, const UnitShape& shape,
+                                          std::uint32_t tile) const {
 #pragma unroll
         for (std::uint32_t step = 0; step < Decoder::kSteps; ++step)
             Decoder::store(shared.tile, raw[step], shared.places[tile % 2], shape, step);
-        if (tile + 1 < end) place(tile + 1);
+    }
+    __device__ __forceinline__ void start(DecodeShared<kHeadDim>& shared, const DecodeArgs& args,
+                                          const TokenRows& list, std::uint32_t tile,
+                                          std::uint32_t index) {
+        place(shared, args, list, tile, index);
         __syncthreads();
-        if (tile + 1 < end) load(tile + 1);
+        load(shared, unit_shape(args.rows), tile);
+    }
+};
+
+/// One split, whose first tile is on its way. The rows of the next tile are loaded before the
+/// products of this one.
+template <int kHeadDim>
+__device__ __forceinline__ void attend_split(DecodeShared<kHeadDim>& shared, const DecodeArgs& args,
+                                             const BlockRows& rows, std::uint32_t split,
+                                             TileRows<kHeadDim>& tile_rows) {
+    const UnitShape shape = unit_shape(args.rows);
+    const std::uint32_t first = rows.first_tile(split);
+    const std::uint32_t end = min(first + rows.split_tiles, rows.n_tiles);
+    SplitSoftmax softmax[2] = {{-1e30f, 0.0f}, {-1e30f, 0.0f}};
+    float sums[kHeadDim / 64][4] = {};
+    for (std::uint32_t tile = first; tile < end; ++tile) {
+        tile_rows.store(shared, shape, tile);
+        if (tile + 1 < end)
+            tile_rows.place(shared, args, rows.list, tile + 1,
+                            tile_rows.index(rows.list, tile + 1));
+        __syncthreads();
+        if (tile + 1 < end) tile_rows.load(shared, shape, tile + 1);
         share_logits(shared);
         __syncthreads();
-        weigh_rows(shared, list.n_rows - tile * kRows, softmax);
+        weigh_rows(shared, rows.list.n_rows - tile * kRows, softmax);
         __syncthreads();
         add_values(sums, shared);
-        __syncthreads();
+        if (tile + 1 < end) __syncthreads();
     }
     store_split<kHeadDim>(args, split, sums, softmax);
 }
 
+/// The position is the same throughout a token's launches, so it is nearly always known before the
+/// wait, and with it where the rows are; what an older one gives are places of rows, too. What was
+/// taken for granted is checked behind the wait.
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 1) decode_attention_kernel(const DecodeArgs args) {
     auto& shared = *reinterpret_cast<DecodeShared<kHeadDim>*>(dynamic_shared());
+    constexpr auto kCounter = static_cast<std::uint32_t>(Counter::attention);
+    std::uint32_t* counter = &args.state->counters[kCounter][blockIdx.y];
+    const std::uint64_t expected = __ldcg(&args.state->position);
+    BlockRows rows = block_rows(args, expected, expected_selected(args, expected));
+    fill_rotation(shared.rotation, args.angles, expected);
+    std::uint32_t split = blockIdx.x;
+    const bool selects = args.rows.selected != nullptr;
     wait_for_previous_kernel();
     allow_next_kernel();
+    TileRows<kHeadDim> tile_rows;
     RawQueries<kHeadDim> queries;
     fetch_queries(queries, args, blockIdx.y * kHeads);
-    const std::uint64_t position = args.state->position;
-    // The ring holds the token's own row already: no row is taken from a chunk.
-    const TokenRows list = token_rows(args.rows, position, 0, position + 1);
-    fill_rotation(shared.rotation, args.angles, position);
-    const std::uint32_t n_tiles = ceil_div(list.n_rows, kRows);
-    const std::uint32_t split_tiles = ceil_div(n_tiles, args.n_splits);
-    const std::uint32_t n_used = ceil_div(n_tiles, split_tiles);
-    for (std::uint32_t split = blockIdx.x; split < n_used; split += gridDim.x) {
-        const std::uint32_t first = split * split_tiles;
-        attend_split<kHeadDim>(shared, args, list, split, first, min(first + split_tiles, n_tiles),
-                               queries, split == blockIdx.x);
+    const std::uint64_t position = __ldcg(&args.state->position);
+    const std::uint32_t n_selected =
+        args.rows.selected != nullptr ? static_cast<std::uint32_t>(*args.rows.selected_count) : 0;
+    const std::uint32_t before = before_meeting(counter);
+    std::uint32_t tile = rows.first_tile(split);
+    std::uint32_t index = tile_rows.index(rows.list, tile);
+    if (!selects) tile_rows.start(shared, args, rows.list, tile, index);
+    const bool differs = position != rows.position || n_selected != rows.n_selected;
+    if (differs) {
+        __syncthreads();
+        rows = block_rows(args, position, n_selected);
+        fill_rotation(shared.rotation, args.angles, position);
+        tile = rows.first_tile(split);
+        index = tile_rows.index(rows.list, tile);
     }
-    constexpr auto kCounter = static_cast<std::uint32_t>(Counter::attention);
-    meet_blocks(&args.state->counters[kCounter][blockIdx.y], gridDim.x, blockIdx.x == 0);
-    combine_splits(shared, args, n_used);
+    if (selects || differs) tile_rows.start(shared, args, rows.list, tile, index);
+    __syncthreads();
+    if (split < rows.n_used) finish_queries(shared, queries, args);
+    for (; split < rows.n_used; split += gridDim.x) {
+        if (split != blockIdx.x) {
+            __syncthreads();
+            tile = rows.first_tile(split);
+            tile_rows.start(shared, args, rows.list, tile, tile_rows.index(rows.list, tile));
+        }
+        attend_split<kHeadDim>(shared, args, rows, split, tile_rows);
+    }
+    meet_blocks(counter, gridDim.x, blockIdx.x == 0, before);
+    combine_splits(shared, args, rows.n_used);
 }
 
 AttentionRows decode_list(const DecodeAttentionParams& params) {
@@ -288,6 +370,7 @@ void decode_attention(const DecodeAttentionParams& params, const Launch& launch)
     args.output = params.output;
     args.n_heads = params.n_heads;
     args.n_splits = split_count(params.rows_max);
+    args.selected_max = params.rows_max - params.window;
     args.sums = params.partials;
     args.stats = reinterpret_cast<float2*>(params.partials + std::uint64_t{args.n_splits} * groups *
                                                                  kHeads * params.head_dim);

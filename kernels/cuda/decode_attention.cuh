@@ -36,6 +36,7 @@ struct DecodeArgs {
     StepState* state;
     std::uint32_t n_heads;
     std::uint32_t n_splits;
+    std::uint32_t selected_max;
     float rms_epsilon;
     float logit_scale;  // log2(e) / sqrt(head_dim): softmax runs on powers of two
     float head_dim_inverse;
@@ -75,68 +76,55 @@ __device__ __forceinline__ void weigh_splits(DecodeShared<kHeadDim>& shared, con
     }
 }
 
-/// Splits whose sums a thread loads together.
-inline constexpr std::uint32_t kSplitsTogether = 16;
+/// Splits that each of the two lanes of four columns adds up: every other one.
+inline constexpr std::uint32_t kSplitsOfLane = kSplitsMax / 2;
 
-__device__ __forceinline__ void load_splits(float4 (&sums)[kSplitsTogether], const float* from,
-                                            std::uint64_t stride, std::uint32_t first,
-                                            std::uint32_t n_used) {
-#pragma unroll
-    for (std::uint32_t i = 0; i < kSplitsTogether; ++i)
-        sums[i] = first + i < n_used
-                      ? __ldcg(reinterpret_cast<const float4*>(from + (first + i) * stride))
-                      : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-}
-
-/// Four columns of one head over all splits, rotated back. `sums` holds the first splits'.
-template <int kHeadDim>
-__device__ __forceinline__ void combine_columns(const DecodeShared<kHeadDim>& shared,
-                                                const DecodeArgs& args, std::uint32_t in_group,
-                                                std::uint32_t column, std::uint32_t n_used,
-                                                const float* from, std::uint64_t stride,
-                                                float4 (&sums)[kSplitsTogether]) {
-    const std::uint32_t rope_first = args.rows.head_dim - 2 * args.angles.n_pairs;
-    float2 low = make_float2(0.0f, 0.0f), high = make_float2(0.0f, 0.0f);
-    for (std::uint32_t first = 0; first < n_used; first += kSplitsTogether) {
-        if (first != 0) load_splits(sums, from, stride, first, n_used);
-#pragma unroll
-        for (std::uint32_t i = 0; i < kSplitsTogether; ++i) {
-            // Splits that are not weigh nothing.
-            const float weight = shared.split_weights[in_group][first + i];
-            low = make_float2(low.x + weight * sums[i].x, low.y + weight * sums[i].y);
-            high = make_float2(high.x + weight * sums[i].z, high.y + weight * sums[i].w);
-        }
-    }
-    if (column >= rope_first) {
-        low = rotate_back(low, shared.rotation[(column - rope_first) / 2]);
-        high = rotate_back(high, shared.rotation[(column - rope_first) / 2 + 1]);
-    }
-    const std::uint64_t head = blockIdx.y * kHeads + in_group;
-    *reinterpret_cast<float4*>(args.output + head * args.rows.head_dim + column) =
-        make_float4(low.x, low.y, high.x, high.y);
-}
-
-/// The block's share of its group's outputs. The first sums are under way while splits are weighed.
+/// The block's share of its group's outputs, rotated back: four columns of a head to two lanes. All
+/// of a lane's sums are on their way at once, the first while splits are weighed.
 template <int kHeadDim>
 __device__ __forceinline__ void combine_splits(DecodeShared<kHeadDim>& shared,
                                                const DecodeArgs& args, std::uint32_t n_used) {
     const std::uint32_t head_dim = args.rows.head_dim;
-    const std::uint32_t parts = head_dim / 4;
+    const std::uint32_t parts = head_dim / 4, lane = threadIdx.x % 2;
+    const std::uint32_t rope_first = head_dim - 2 * args.angles.n_pairs;
     const std::uint64_t stride = std::uint64_t{gridDim.y} * kHeads * head_dim;
     const std::uint32_t n_heads = min(kHeads, args.n_heads - blockIdx.y * kHeads);
     const std::uint32_t share = ceil_div(kHeads * parts, gridDim.x);
     const std::uint32_t end = min((blockIdx.x + 1) * share, n_heads * parts);
     const float* group = args.sums + std::uint64_t{blockIdx.y} * kHeads * head_dim;
-    std::uint32_t i = blockIdx.x * share + threadIdx.x;
-    float4 sums[kSplitsTogether];
-    if (i < end) load_splits(sums, group + i * 4, stride, 0, n_used);
-    weigh_splits(shared, args, n_used);
-    __syncthreads();
-    while (i < end) {
-        combine_columns(shared, args, i / parts, i % parts * 4, n_used, group + i * 4, stride,
-                        sums);
-        i += kThreads;
-        if (i < end) load_splits(sums, group + i * 4, stride, 0, n_used);
+    for (std::uint32_t first = 0; first < share; first += kThreads / 2) {
+        const std::uint32_t i = blockIdx.x * share + first + threadIdx.x / 2;
+        float4 sums[kSplitsOfLane];
+#pragma unroll
+        for (std::uint32_t k = 0; k < kSplitsOfLane; ++k)
+            sums[k] = i < end && 2 * k + lane < n_used
+                          ? __ldcg(reinterpret_cast<const float4*>(group + i * 4 +
+                                                                   (2 * k + lane) * stride))
+                          : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (first == 0) {
+            weigh_splits(shared, args, n_used);
+            __syncthreads();
+        }
+        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        const float* weights = shared.split_weights[min(i / parts, kHeads - 1)];
+#pragma unroll
+        for (std::uint32_t k = 0; k < kSplitsOfLane; ++k) {
+            // Splits that are not weigh nothing.
+            const float weight = weights[2 * k + lane];
+            sum = make_float4(sum.x + weight * sums[k].x, sum.y + weight * sums[k].y,
+                              sum.z + weight * sums[k].z, sum.w + weight * sums[k].w);
+        }
+        const float2 low = make_float2(sum.x + __shfl_xor_sync(kAllLanes, sum.x, 1),
+                                       sum.y + __shfl_xor_sync(kAllLanes, sum.y, 1));
+        const float2 high = make_float2(sum.z + __shfl_xor_sync(kAllLanes, sum.z, 1),
+                                        sum.w + __shfl_xor_sync(kAllLanes, sum.w, 1));
+        if (i >= end) continue;
+        const std::uint32_t column = i % parts * 4 + 2 * lane;
+        float2 own = lane == 0 ? low : high;
+        if (column >= rope_first)
+            own = rotate_back(own, shared.rotation[(column - rope_first) / 2]);
+        const std::uint64_t head = blockIdx.y * kHeads + i / parts;
+        *reinterpret_cast<float2*>(args.output + head * head_dim + column) = own;
     }
 }
 

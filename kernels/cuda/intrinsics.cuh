@@ -203,16 +203,24 @@ __device__ __forceinline__ void wait_a_little() {
 #endif
 }
 
+/// What meet_blocks needs to know of its counter: read by each block behind the wait for the launch
+/// before, any time before it comes to the meeting.
+__device__ __forceinline__ std::uint32_t before_meeting(const std::uint32_t* counter) {
+    return __ldcg(counter);
+}
 /// Waits for `n_blocks` blocks of the launch, of which one leads (threads of a block together): the
 /// launch must be `all_blocks_resident`. A meeting adds 2^31 to the counter in all: the leader what
 /// the others' ones leave, so the top bit turns when the last has come, the rest is zero again, and
 /// launches of other grids may meet on the same counter.
 __device__ __forceinline__ void meet_blocks(std::uint32_t* counter, std::uint32_t n_blocks,
-                                            bool leads) {
+                                            bool leads, std::uint32_t before) {
     __syncthreads();
     if (threadIdx.x == 0) {
         constexpr std::uint32_t kTopBit = 0x80000000u;
-        const std::uint32_t before = add_release(counter, leads ? kTopBit - (n_blocks - 1) : 1u);
+        const std::uint32_t own = leads ? kTopBit - (n_blocks - 1) : 1u;
+        // No answer is waited for: the trip to L2 and back is that of the first question.
+        asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(own)
+                     : "memory");
         while (((load_acquire(counter) ^ before) & kTopBit) == 0) wait_a_little();
     }
     __syncthreads();
@@ -220,7 +228,7 @@ __device__ __forceinline__ void meet_blocks(std::uint32_t* counter, std::uint32_
 /// The same for all blocks of the launch.
 __device__ __forceinline__ void meet_all_blocks(std::uint32_t* counter) {
     meet_blocks(counter, gridDim.x * gridDim.y * gridDim.z,
-                (blockIdx.x | blockIdx.y | blockIdx.z) == 0);
+                (blockIdx.x | blockIdx.y | blockIdx.z) == 0, before_meeting(counter));
 }
 
 /// Shared memory that a block may ask for on the current device.

@@ -342,6 +342,7 @@ TEST(GpuDecodeAttention, AgreesWithTheCpuToFloat16) {
     DeviceStep step;
     for (const AttentionCase& shape : kCases)
         for (const std::uint32_t spare : {0u, 5000u}) {
+            if (shape.top_k != 0 && spare != 0) continue;  // as many as are selected at most
             const std::uint32_t compressed =
                 shape.top_k != 0 ? shape.top_k : shape.compressed_rows();
             expect_decodes(random, shape, shape.window + compressed + spare, step);

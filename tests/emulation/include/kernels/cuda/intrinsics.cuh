@@ -103,18 +103,20 @@ inline Tagged load_tagged(const std::uint64_t* from) {
 }
 inline void wait_a_little() { emulation::yield_thread(); }
 
-inline void meet_blocks(std::uint32_t* counter, std::uint32_t n_blocks, bool leads) {
+inline std::uint32_t before_meeting(const std::uint32_t* counter) { return *counter; }
+inline void meet_blocks(std::uint32_t* counter, std::uint32_t n_blocks, bool leads,
+                        std::uint32_t before) {
     __syncthreads();
     if (threadIdx.x == 0) {
         constexpr std::uint32_t kTopBit = 0x80000000u;
-        const std::uint32_t before = add_release(counter, leads ? kTopBit - (n_blocks - 1) : 1u);
+        add_release(counter, leads ? kTopBit - (n_blocks - 1) : 1u);
         while (((load_acquire(counter) ^ before) & kTopBit) == 0) wait_a_little();
     }
     __syncthreads();
 }
 inline void meet_all_blocks(std::uint32_t* counter) {
     meet_blocks(counter, gridDim.x * gridDim.y * gridDim.z,
-                (blockIdx.x | blockIdx.y | blockIdx.z) == 0);
+                (blockIdx.x | blockIdx.y | blockIdx.z) == 0, before_meeting(counter));
 }
 
 inline std::uint32_t shared_bytes_max() {
