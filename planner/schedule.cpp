@@ -425,18 +425,18 @@ private:
         std::vector<R> projected = rows;
         projected.push_back(R::q_lora);
         op(OpKind::decode_attn_products, {R::attn_in}, std::move(projected));
-        op(OpKind::decode_rows, std::move(rows), {});
         std::vector<R> attention_reads = {R::q};
+        // Rows come behind q_products, which has weights to fetch while attn_products still runs.
         if (ratio == 4) {
             op(OpKind::decode_q_products, {R::q_lora, R::attn_in},
                {R::q, R::indexer_q, R::indexer_weights});
-            op(OpKind::decode_indexer_scores, {R::indexer_q, R::indexer_weights},
-               {R::indexer_scores});
-            op(OpKind::decode_indexer_choose, {R::indexer_scores},
-               {R::selected, R::selected_count});
+            op(OpKind::decode_rows, std::move(rows), {});
+            op(OpKind::decode_indexer_select, {R::indexer_q, R::indexer_weights},
+               {R::indexer_scores, R::selected, R::selected_count});
             attention_reads.insert(attention_reads.end(), {R::selected, R::selected_count});
         } else {
             op(OpKind::decode_q_products, {R::q_lora}, {R::q});
+            op(OpKind::decode_rows, std::move(rows), {});
         }
         op(OpKind::decode_attention, std::move(attention_reads), {R::attn_out, R::attn_partials});
         op(OpKind::decode_output_a, {R::attn_out}, {R::attn_low});

@@ -50,8 +50,7 @@ enum class OpKind : std::uint8_t {
     decode_attn_products,   // q_a, kv, compressor, indexer_compressor; norms are left to readers
     decode_rows,            // kv norm, rope, rounding; append_window; compress, indexer_compress
     decode_q_products,      // q_b, indexer_query; norms and rotations are left to readers
-    decode_indexer_scores,  // indexer_q, indexer rows -> scores
-    decode_indexer_choose,  // scores -> selected rows
+    decode_indexer_select,  // indexer_q, indexer rows -> selected rows
     decode_attention,       // q, cache -> attn_out
     decode_output_a,
     decode_output_b,

@@ -189,12 +189,8 @@ void decode_q_products(const GpuStep& step) {
     multiply(step, {products.data(), count});
 }
 
-void decode_indexer_scores(const GpuStep& step) {
-    c::decode_indexer_scores(indexer_params(step), step.launch);
-}
-
-void decode_indexer_choose(const GpuStep& step) {
-    c::decode_indexer_choose(indexer_params(step), step.launch);
+void decode_indexer_select(const GpuStep& step) {
+    c::decode_indexer_select(indexer_params(step), step.launch);
 }
 
 void decode_attention(const GpuStep& step) {

@@ -6,9 +6,8 @@
 #include "kernels/cuda/ops.hpp"
 
 /// Fused operations of a decode step of one token, in the order of a layer: hc_step, products (q_a,
-/// kv, compressors), make_rows, products (q_b, indexer), indexer_scores and indexer_choose,
-/// attention, output_a, output_b, hc_step, products (router, shared gate and up), experts_up,
-/// experts_down.
+/// kv, compressors), make_rows, products (q_b, indexer), indexer_select, attention, output_a,
+/// output_b, hc_step, products (router, shared gate and up), experts_up, experts_down.
 ///
 /// One launch each. They read launch.state->position and ->token, overlap the launch before where
 /// the chip can (weights are fetched before the wait), and are what a token's graph consists of.
@@ -59,8 +58,8 @@ struct DecodeRowsParams {
 };
 void decode_rows(const DecodeRowsParams& params, const Launch& launch);
 
-/// Scores of all visible rows; queries are rotated and rounded on the way in. Nothing is done where
-/// all rows are kept, here and in indexer_choose.
+/// The best rows of all visible ones; queries are rotated and rounded on the way in. Nothing is
+/// scored where all rows are kept. `choose` is the second half alone, of scores as they are.
 struct DecodeIndexerParams {
     const float* queries;       // [n_heads, dim] as they leave the product
     const float* head_weights;  // [n_heads]
@@ -75,7 +74,7 @@ struct DecodeIndexerParams {
     std::uint32_t top_k;
     std::uint32_t ratio;
 };
-void decode_indexer_scores(const DecodeIndexerParams& params, const Launch& launch);
+void decode_indexer_select(const DecodeIndexerParams& params, const Launch& launch);
 void decode_indexer_choose(const DecodeIndexerParams& params, const Launch& launch);
 
 /// Attention of one token over ring and compressed rows, its own row already in the ring: rows are
@@ -85,7 +84,7 @@ struct DecodeAttentionParams {
     const float* q;  // [n_heads, head_dim] as it leaves the product
     KvRows ring;
     KvRows compressed;             // base null where ratio is 0
-    const std::int32_t* selected;  // null: all visible rows
+    const std::int32_t* selected;  // [rows_max - window], or null: all visible rows
     const std::int32_t* selected_count;
     const float* sinks;
     float* output;    // [n_heads, head_dim]

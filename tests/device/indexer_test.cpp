@@ -289,8 +289,7 @@ DecodeRun decode(const Indexer& indexer, std::uint64_t position, bool rotates) {
         shape.dim,
         shape.top_k,
         shape.ratio};
-    cuda::decode_indexer_scores(params, step.launch(position));
-    cuda::decode_indexer_choose(params, step.launch(position));
+    cuda::decode_indexer_select(params, step.launch(position));
     step.wait();
     EXPECT_TRUE(scores.guard_intact() && ids.guard_intact() && count.guard_intact())
         << shape.text();
