@@ -111,6 +111,9 @@ std::string rate_table(const DeviceFacts& device, std::span<const BenchRow> rows
 std::string share_lines(const DeviceFacts& device, std::span<const BenchRow> rows,
                         std::span<const StepPairCost> costs) {
     double bytes = 0, flops = 0, decode_seconds = 0, prefill_seconds = 0;
+    // What waits for a link says little of a device.
+    const auto streams = [](const StepPairCost& cost) { return cost.decode.link_bytes > 0; };
+    if (std::any_of(costs.begin(), costs.end(), streams)) return "";
     for (std::size_t at = 0; at < rows.size(); ++at) {
         bytes += costs[at].decode.memory_bytes * static_cast<double>(rows[at].gen_tokens);
         decode_seconds += rows[at].gen_seconds;

@@ -26,6 +26,7 @@ inline constexpr const char* kBenchHeader =
                                      std::span<const StepPairCost> costs);
 
 /// What the rows reach of the device's rates in all, by the names that a device file has for it.
+/// Nothing of a plan whose steps wait for the host.
 [[nodiscard]] std::string share_lines(const DeviceFacts& device, std::span<const BenchRow> rows,
                                       std::span<const StepPairCost> costs);
 

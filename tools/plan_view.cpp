@@ -97,14 +97,25 @@ std::string workspace_lines(const Plan& plan, const View& view) {
     return out;
 }
 
+/// Where the prediction's rates are from: a device file may carry what was measured on its card.
+std::string_view basis_of(const Plan& plan) {
+    const auto is_measured = [](const DevicePlan& device) {
+        return device.facts.decode_bandwidth_share > 0 && device.facts.prefill_compute_share > 0;
+    };
+    return std::all_of(plan.devices.begin(), plan.devices.end(), is_measured)
+               ? "by rates measured on such a device"
+               : "predicted, not measured";
+}
+
 std::string prediction_lines(const Plan& plan, const View& view) {
     const Prediction& predicted = plan.predicted;
-    return hanging("  ",
-                   fmt::format("about {} tokens/s, bound by {}; prefill {} tokens/s; loads in {}",
-                               format_rate(predicted.decode_tokens_per_s), predicted.bound,
-                               format_rate(predicted.prefill_tokens_per_s),
-                               format_seconds(predicted.load_seconds)),
-                   view.columns);
+    return hanging(
+        "  ",
+        fmt::format("about {} tokens/s, bound by {}; prefill {} tokens/s; loads in {}; {}",
+                    format_rate(predicted.decode_tokens_per_s), predicted.bound,
+                    format_rate(predicted.prefill_tokens_per_s),
+                    format_seconds(predicted.load_seconds), basis_of(plan)),
+        view.columns);
 }
 
 std::string suggestion_lines(std::span<const Suggestion> suggestions, const View& view) {

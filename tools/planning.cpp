@@ -6,6 +6,7 @@
 
 #include "planner/units.hpp"
 #include "tools/environment.hpp"
+#include "tools/known_cards.hpp"
 #include "tools/machine_probe.hpp"
 #include "tools/text_file.hpp"
 #include "tools/text_layout.hpp"
@@ -94,8 +95,11 @@ Result<MachineFacts> this_machine(const Request& request, const std::string& con
     const std::size_t n_gpus = count_gpus("/", std::getenv("CUDA_VISIBLE_DEVICES"));
     if (n_gpus == 0) return machine_of(request, config_dir);
     VisibleGpus visible = visible_gpus();
-    if (!visible.devices.empty())
+    if (!visible.devices.empty()) {
+        const std::vector<DeviceFacts> known = measured_cards(config_dir);
+        for (DeviceFacts& device : visible.devices) adopt_shares(device, known);
         return this_machine_gpus(request, std::move(visible.devices), visible.unified_memory);
+    }
     notes.push_back(
         fmt::format("{} GPU{} visible and not to be measured ({}): planned for the CPU; "
                     "--device NAME plans for a card",

@@ -44,7 +44,9 @@ std::vector<std::string> figures_of(const MachineFacts& machine) {
               {"memory_bandwidth_bytes_per_s", device.memory_bandwidth_bytes_per_s},
               {"pcie_bandwidth_bytes_per_s", device.pcie_bandwidth_bytes_per_s},
               {"fp16_flops_per_s", device.fp16_flops_per_s},
-              {"int8_ops_per_s", device.int8_ops_per_s}})
+              {"int8_ops_per_s", device.int8_ops_per_s},
+              {"decode_bandwidth_share", device.decode_bandwidth_share},
+              {"prefill_compute_share", device.prefill_compute_share}})
             if (value != 0) figures.push_back(name);
     figures.push_back("host_memory_bandwidth_bytes_per_s");
     figures.push_back("nvme_read_bytes_per_s");
@@ -111,6 +113,31 @@ TEST(DeviceFiles, NameTheSourceOfEveryFigureAndOfNothingElse) {
             EXPECT_NE(std::find(figures.begin(), figures.end(), figure), figures.end()) << figure;
             EXPECT_FALSE(origin.empty()) << figure;
         }
+    }
+}
+
+TEST(DeviceFiles, TakeMeasuredSharesFromAboveNothingToAll) {
+    const auto with = [](const std::string& line) {
+        return parse_machine(
+            "name: card\ndevices:\n  - name: cuda:0\n    total_bytes: 8GiB\n"
+            "    memory_bandwidth_bytes_per_s: 1e12\n    " +
+                line + "\n",
+            "card.yaml");
+    };
+    const Result<MachineFacts> decode = with("decode_bandwidth_share: 0.75");
+    ASSERT_TRUE(decode.ok()) << decode.error().message;
+    EXPECT_EQ(decode->devices[0].decode_bandwidth_share, 0.75);
+    EXPECT_EQ(decode->devices[0].prefill_compute_share, 0);
+    const Result<MachineFacts> prefill = with("prefill_compute_share: 1");
+    ASSERT_TRUE(prefill.ok()) << prefill.error().message;
+    EXPECT_EQ(prefill->devices[0].prefill_compute_share, 1);
+    for (const char* line :
+         {"decode_bandwidth_share: 0", "decode_bandwidth_share: 1.01", "prefill_compute_share: -1",
+          "prefill_compute_share: half", "decode_share: 0.5"}) {
+        const Result<MachineFacts> refused = with(line);
+        ASSERT_FALSE(refused.ok()) << line;
+        EXPECT_NE(refused.error().message.find("card.yaml:6"), std::string::npos)
+            << refused.error().message;
     }
 }
 

@@ -27,7 +27,10 @@ std::string problem_of(const std::string& text) {
 }
 
 TEST(PlanYaml, ReadsBackAsTheSamePlanAndTheSameBytes) {
-    for (const Plan& plan : {sample_plan(), refused_plan(), Plan{}}) {
+    Plan measured = sample_plan();
+    measured.devices[0].facts.decode_bandwidth_share = 2.0 / 3.0;
+    measured.devices[0].facts.prefill_compute_share = 0.25;
+    for (const Plan& plan : {sample_plan(), refused_plan(), measured, Plan{}}) {
         const std::string text = plan_to_yaml(plan);
         const Result<Plan> back = plan_from_yaml(text, "p.yaml");
         ASSERT_TRUE(back.ok()) << back.error().message << "\n" << text;

@@ -30,5 +30,25 @@ TEST(PlanMap, IsAsWideAsTheView) {
     }
 }
 
+// Wrapped lines are one sentence again.
+std::string unwrapped(std::string text) {
+    for (std::size_t at = text.find("\n  "); at != std::string::npos; at = text.find("\n  "))
+        text.replace(at, 3, " ");
+    return text;
+}
+
+TEST(PlanText, SaysWhetherItsSpeedsGoByMeasurement) {
+    Plan plan = sample_plan();
+    const View view{.columns = 100};
+    EXPECT_NE(unwrapped(plan_text(plan, {}, view)).find("predicted, not measured"),
+              std::string::npos);
+    for (DevicePlan& device : plan.devices) {
+        device.facts.decode_bandwidth_share = 0.7;
+        device.facts.prefill_compute_share = 0.3;
+    }
+    EXPECT_NE(unwrapped(plan_text(plan, {}, view)).find("by rates measured on such a device"),
+              std::string::npos);
+}
+
 }  // namespace
 }  // namespace plimsoll::test
