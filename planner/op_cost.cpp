@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <vector>
 
 #include "planner/units.hpp"
 
@@ -107,14 +109,15 @@ PhaseKind phase_of_layer(const PricedStep& step, std::int32_t layer, bool decode
     return decodes ? decode_layer_phase(ratio) : layer_phase(ratio);
 }
 
+bool has(const std::vector<BufferRole>& roles, BufferRole role) {
+    return std::find(roles.begin(), roles.end(), role) != roles.end();
+}
+
 /// Whether a buffer that an op writes is read by no other op, so that it need not leave the caches.
 bool is_scratch(const PricedStep& step, const Phase& phase, const Op& op, BufferRole role) {
-    const auto has = [&](const std::vector<BufferRole>& roles) {
-        return std::find(roles.begin(), roles.end(), role) != roles.end();
-    };
-    if (has(op.reads)) return false;
+    if (has(op.reads, role)) return false;
     for (std::uint32_t other = phase.first_op; other < phase.last_op; ++other)
-        if (has(step.schedule.ops[other].reads)) return false;
+        if (has(step.schedule.ops[other].reads, role)) return false;
     return true;
 }
 
@@ -137,9 +140,38 @@ double buffer_bytes(const PricedStep& step, PhaseKind phase_kind, BufferRole rol
     return is_one ? size : size * tokens / static_cast<double>(step.planned_tokens);
 }
 
+/// A row's form for weights that want it so. An op which has both to read takes the second.
+struct RowForm {
+    BufferRole floats;
+    BufferRole converted;
+};
+constexpr RowForm kRowForms[] = {
+    {BufferRole::attn_in, BufferRole::attn_in_q16},
+    {BufferRole::attn_in, BufferRole::attn_in_q16k},
+    {BufferRole::attn_in, BufferRole::attn_in_f16},
+    {BufferRole::q_lora, BufferRole::q_lora_q16},
+    {BufferRole::q_lora, BufferRole::q_lora_q16k},
+    {BufferRole::q_lora, BufferRole::q_lora_f16},
+    {BufferRole::attn_low, BufferRole::attn_low_q16},
+    {BufferRole::attn_low, BufferRole::attn_low_q16k},
+    {BufferRole::ffn_in, BufferRole::ffn_in_q16},
+    {BufferRole::ffn_in, BufferRole::ffn_in_q16k},
+    {BufferRole::ffn_in, BufferRole::ffn_in_f16},
+    {BufferRole::head_in, BufferRole::head_in_q16},
+    {BufferRole::head_in, BufferRole::head_in_q16k},
+    {BufferRole::head_in, BufferRole::head_in_f16},
+};
+
+bool is_read_converted(const Op& op, BufferRole role) {
+    return std::any_of(std::begin(kRowForms), std::end(kRowForms), [&](const RowForm& form) {
+        return form.floats == role && has(op.reads, form.converted);
+    });
+}
+
 void add_activations(const PricedStep& step, PhaseKind phase_kind, const Op& op, OpCost& cost) {
     const Phase& phase = step.schedule.phase(phase_kind);
-    for (const BufferRole role : op.reads) cost.bytes += buffer_bytes(step, phase_kind, role);
+    for (const BufferRole role : op.reads)
+        if (!is_read_converted(op, role)) cost.bytes += buffer_bytes(step, phase_kind, role);
     for (const BufferRole role : op.writes)
         if (!is_scratch(step, phase, op, role)) cost.bytes += buffer_bytes(step, phase_kind, role);
     // Logits have a region of their own.
