@@ -205,6 +205,8 @@ void add_walk_options(CLI::App& command, BenchCommand& options) {
                                    "128)");
     for (auto* option : {start, max, incr}) option->check(whole_number(1, kTokensMax));
     gen->check(whole_number(0, kTokensMax));
+    for (auto* option : {start, max, incr, gen}) option->option_text("N");
+    mul->option_text("X");
     for (auto* option : {start, max, mul, incr, gen}) option->group(kGroup);
 }
 
