@@ -37,8 +37,9 @@ Error error_of(const std::string& name, const c::DeviceProblem& problem, ErrorKi
 }
 
 Status open_device(const DeviceFacts& facts, c::Device& out) {
-    const c::DeviceProblem opened = c::Device::open(device_index(facts.name), out);
+    c::DeviceProblem opened = c::Device::open(device_index(facts.name), out);
     if (opened.is_none()) return ok_status();
+    opened.message += "; --device cpu runs on the processor";
     return error_of(facts.name, opened, ErrorKind::usage);
 }
 

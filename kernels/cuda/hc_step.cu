@@ -262,6 +262,84 @@ __device__ __forceinline__ void leave_logits(const HcMixParams& mix, const Meeti
                                       mix.coefficients);
 }
 
+/// The first items of the merge are loaded before anything else that follows the wait.
+template <std::uint32_t kStreams>
+struct Merge {
+    const HcStepParams& p;
+    const Slice& slice;
+    std::uint32_t item = threadIdx.x;
+    MergeItem<kStreams> loaded = {};
+
+    __device__ __forceinline__ std::uint32_t stream() const { return item / slice.count; }
+    __device__ __forceinline__ std::uint32_t column() const {
+        return slice.first + item - stream() * slice.count;
+    }
+    __device__ __forceinline__ void load() { loaded.load(p, column()); }
+    __device__ __forceinline__ void finish(const float* coefficients, float* merged) {
+        const std::uint32_t n_items = p.mix.n_streams * slice.count;
+        while (item < n_items) {
+            merged[item] = loaded.merged(p, stream(), coefficients);
+            item += kThreads;
+            if (item < n_items) load();
+        }
+    }
+};
+
+__device__ __forceinline__ void store_streams(const HcMixParams& mix, const Slice& slice,
+                                              const float* merged) {
+    for (std::uint32_t item = threadIdx.x; item < mix.n_streams * slice.count; item += kThreads) {
+        const std::uint32_t stream = item / slice.count;
+        const std::uint32_t column = slice.first + item - stream * slice.count;
+        if (column < mix.hidden)
+            const_cast<float*>(mix.streams)[stream * mix.hidden + column] = merged[item];
+    }
+}
+
+/// What the last part needs of the weights, loaded before the wait.
+template <std::uint32_t kStreams>
+struct MixWeights {
+    float base[kStreams];
+    float scale_pre;
+    float norm;  // of the thread's first column
+
+    __device__ __forceinline__ MixWeights(const HcMixParams& mix, const Slice& slice)
+        : scale_pre(mix.scale[0]), norm(0.0f) {
+#pragma unroll
+        for (std::uint32_t s = 0; s < kStreams; ++s)
+            base[s] = s < mix.n_streams ? mix.base[s] : 0.0f;
+        const std::uint32_t column = slice.first + threadIdx.x;
+        if (threadIdx.x < slice.count && column < mix.hidden) norm = mix.norm_weight[column];
+    }
+};
+
+/// The block's columns of the normed mix, once all sums are there.
+template <std::uint32_t kStreams>
+__device__ __forceinline__ void mix_streams(const HcMixParams& mix, const Meeting& meeting,
+                                            std::uint32_t tag, const Slice& slice,
+                                            const MixWeights<kStreams>& weights,
+                                            const float* merged, float* values, float* sums) {
+    const std::uint32_t n = kStreams == 4 ? 4 : mix.n_streams;
+    const float scale = streams_scale(mix, values + fn_rows(n));
+    float pre[kStreams];
+#pragma unroll
+    for (std::uint32_t s = 0; s < kStreams; ++s)
+        pre[s] = s < n ? sigmoid(values[s] * scale * weights.scale_pre + weights.base[s]) +
+                             mix.hc_epsilon
+                       : 0.0f;
+    const float mixed_scale =
+        inverse_rms(mixed_squares<kStreams>(mix, meeting, tag, slice, pre, merged, values, sums),
+                    mix.hidden, mix.rms_epsilon);
+    for (std::uint32_t i = threadIdx.x; i < slice.count && slice.first + i < mix.hidden;
+         i += kThreads) {
+        float u = 0.0f;
+#pragma unroll
+        for (std::uint32_t s = 0; s < kStreams; ++s)
+            if (s < n) u += pre[s] * merged[s * slice.count + i];
+        mix.mixed[slice.first + i] =
+            u * mixed_scale * (i == threadIdx.x ? weights.norm : mix.norm_weight[slice.first + i]);
+    }
+}
+
 template <std::uint32_t kStreams, WeightType kType>
 __global__ void __launch_bounds__(kThreads, 1)
     hc_step_kernel(const HcStepParams p, const std::uint32_t columns) {
@@ -271,7 +349,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     __shared__ float coefficients[kCoefficientsMax];
     auto* merged = reinterpret_cast<float*>(dynamic_shared());  // [n_streams, columns] X'
     const HcMixParams& mix = p.mix;
-    const std::uint32_t n = kStreams == 4 ? 4 : mix.n_streams, hidden = mix.hidden;
+    const std::uint32_t n = kStreams == 4 ? 4 : mix.n_streams;
     const Slice slice{blockIdx.x * columns, columns, gridDim.x - 1};
     const std::uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
     const Meeting meeting{p.partials, n};
@@ -282,67 +360,33 @@ __global__ void __launch_bounds__(kThreads, 1)
         return;
     }
     EightWeights<kType> held[kHeld] = {};
-    const Chunk own = chunk_of(lane, slice, n, hidden);
+    const Chunk own = chunk_of(lane, slice, n, mix.hidden);
 #pragma unroll
     for (std::uint32_t i = 0; i < kHeld; ++i)
         if (warp + i * kWarps < fn_rows(n) && own.inside)
             held[i] = load_eight<kType>(
                 mix.fn.data, std::uint64_t{warp + i * kWarps} * mix.fn.n_in + own.element);
-    float base[kStreams];
-#pragma unroll
-    for (std::uint32_t s = 0; s < kStreams; ++s) base[s] = s < n ? mix.base[s] : 0.0f;
-    const float scale_pre = mix.scale[0];
-    const std::uint32_t own_column = slice.first + threadIdx.x;
-    const bool owns_column = threadIdx.x < columns && own_column < hidden;
-    const float norm_weight = owns_column ? mix.norm_weight[own_column] : 0.0f;
+    const MixWeights<kStreams> weights(mix, slice);
     const bool makes_coefficients = warp == kWarps - 1 && p.sublayer_out != nullptr;
-    MergeCoefficients<kStreams> merge{
+    MergeCoefficients<kStreams> made{
         {n, mix.sinkhorn_iterations, mix.hc_epsilon}, logits, coefficients};
-    if (makes_coefficients) merge.begin(meeting);
-    std::uint32_t item = threadIdx.x, stream = item / columns;
+    if (makes_coefficients) made.begin(meeting);
     wait_for_previous_kernel();
 
-    MergeItem<kStreams> loaded;
-    loaded.load(p, slice.first + item - stream * columns);
+    Merge<kStreams> merge{p, slice};
+    merge.load();
     const std::uint32_t last_launch = load_tagged(meeting.last_launch()).tag;
-    if (makes_coefficients) merge.end(meeting, last_launch);
+    if (makes_coefficients) made.end(meeting, last_launch);
     __syncthreads();
-    while (item < n * columns) {
-        merged[item] = loaded.merged(p, stream, coefficients);
-        item += kThreads;
-        stream = item / columns;
-        if (item < n * columns) loaded.load(p, slice.first + item - stream * columns);
-    }
+    merge.finish(coefficients, merged);
     __syncthreads();
     const std::uint32_t tag = last_launch + 1;
     publish_sums<kStreams, kType>(mix, meeting, tag, held, own, slice, merged);
-    if (p.sublayer_out != nullptr)
-        for (item = threadIdx.x; item < n * columns; item += kThreads) {
-            stream = item / columns;
-            const std::uint32_t column = slice.first + item - stream * columns;
-            if (column < hidden)
-                const_cast<float*>(mix.streams)[stream * hidden + column] = merged[item];
-        }
+    if (p.sublayer_out != nullptr) store_streams(mix, slice, merged);
     await_sums(
         meeting, tag, slice.n_blocks, n + gram_values(n),
         [&](std::uint32_t i) { return i < n ? i : fn_rows(n) + i - n; }, values);
-
-    const float scale = streams_scale(mix, values + fn_rows(n));
-    float pre[kStreams];
-#pragma unroll
-    for (std::uint32_t s = 0; s < kStreams; ++s)
-        pre[s] = s < n ? sigmoid(values[s] * scale * scale_pre + base[s]) + mix.hc_epsilon : 0.0f;
-    const float mixed_scale =
-        inverse_rms(mixed_squares<kStreams>(mix, meeting, tag, slice, pre, merged, values, sums),
-                    hidden, mix.rms_epsilon);
-    for (std::uint32_t i = threadIdx.x; i < columns && slice.first + i < hidden; i += kThreads) {
-        float u = 0.0f;
-#pragma unroll
-        for (std::uint32_t s = 0; s < kStreams; ++s)
-            if (s < n) u += pre[s] * merged[s * columns + i];
-        mix.mixed[slice.first + i] =
-            u * mixed_scale * (i == threadIdx.x ? norm_weight : mix.norm_weight[slice.first + i]);
-    }
+    mix_streams<kStreams>(mix, meeting, tag, slice, weights, merged, values, sums);
 }
 
 template <std::uint32_t kStreams>
