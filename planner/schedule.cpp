@@ -447,7 +447,7 @@ private:
         using R = BufferRole;
         op(OpKind::decode_hc_ffn, {R::streams, R::decode_sublayer_out, R::hc_partials},
            {R::streams, R::ffn_in, R::decode_coefficients, R::hc_partials});
-        op(OpKind::decode_router_products, {R::ffn_in}, {R::router_logits});
+        op(OpKind::decode_router_products, {R::ffn_in}, {R::router_logits, R::expert_mid});
         op(OpKind::decode_experts_up, {R::ffn_in, R::router_logits},
            {R::expert_ids, R::expert_weights, R::expert_mid});
         op(OpKind::decode_experts_down, {R::expert_ids, R::expert_weights, R::expert_mid},

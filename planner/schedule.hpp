@@ -55,8 +55,8 @@ enum class OpKind : std::uint8_t {
     decode_output_a,
     decode_output_b,
     decode_hc_ffn,           // hc_attn_merge, hc_ffn
-    decode_router_products,  // ffn_in -> router_logits
-    decode_experts_up,       // the router's choice; gate and up of its experts and the shared one
+    decode_router_products,  // ffn_in -> router_logits; gate and up of the shared expert
+    decode_experts_up,       // the router's choice; gate and up of its experts
     decode_experts_down,
     decode_merge,   // the last layer's hc_ffn_merge
     decode_head,    // head_in -> logits

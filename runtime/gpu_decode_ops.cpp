@@ -87,8 +87,6 @@ c::DecodeExpertsParams expert_params(const GpuStep& step) {
     params.up.data = layer.device_slots.data() + layer.up_offset_bytes;
     params.down.data = layer.device_slots.data() + layer.down_offset_bytes;
     params.expert_stride_bytes = layer.slot_bytes;
-    params.shared_gate = weights.shared_gate;
-    params.shared_up = weights.shared_up;
     params.shared_down = weights.shared_down;
     params.input = step.floats(R::ffn_in);
     params.mid = step.floats(R::expert_mid);
@@ -238,9 +236,21 @@ void decode_hc_ffn(const GpuStep& step) {
 }
 
 void decode_router_products(const GpuStep& step) {
-    const c::DecodeProduct product =
-        product_of(step.weights().router, step.floats(R::ffn_in), step.floats(R::router_logits));
-    multiply(step, {&product, 1});
+    const Hyperparameters& hyper = step.hyper();
+    const LayerWeights& weights = step.weights();
+    c::DecodeRouterParams params{};
+    params.router = weights.router;
+    params.shared_gate = weights.shared_gate;
+    params.shared_up = weights.shared_up;
+    params.input = step.floats(R::ffn_in);
+    params.logits = step.floats(R::router_logits);
+    params.shared_mid =
+        step.floats(R::expert_mid) + std::uint64_t{hyper.n_experts_used} * hyper.expert_ff_dim;
+    params.n_experts = hyper.n_experts;
+    params.hidden = hyper.hidden_size;
+    params.ff_dim = hyper.expert_ff_dim;
+    params.clamp = step.layer->swiglu_clamp;
+    c::decode_router(params, step.launch);
 }
 
 void decode_experts_up(const GpuStep& step) {

@@ -172,6 +172,15 @@ __device__ void prefetch_rows(const WeightPlanes& planes, std::uint32_t n_in,
     plane(planes.tail, n_in / Format::kPiece * Format::kTailBytes / 16);
 }
 
+inline void check_matrix(const WeightMatrix& weight, std::uint32_t n_in, std::uint32_t n_out) {
+    PLIMSOLL_KERNEL_CHECK(weight.n_in == n_in, "an expert's matrix has another width");
+    PLIMSOLL_KERNEL_CHECK(weight.n_out == n_out, "an expert's matrix has another height");
+    PLIMSOLL_KERNEL_CHECK(n_in % info_of(weight.type).block_elements == 0,
+                          "weight rows are whole blocks");
+    PLIMSOLL_KERNEL_CHECK(
+        weight_row_bytes(weight.type, n_in) % 16 == 0 || info_of(weight.type).block_elements > 1,
+        "rows of floating-point weights are multiples of 16 bytes");
+}
 /// Rows [first, last) of share `index` of n_shares of n_rows, in whole bands of four.
 struct RowRange {
     std::uint32_t first;

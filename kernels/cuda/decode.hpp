@@ -7,7 +7,7 @@
 
 /// Fused operations of a decode step of one token, in the order of a layer: hc_step, products (q_a,
 /// kv, compressors), make_rows, products (q_b, indexer), indexer_select, attention, output_a,
-/// output_b, hc_step, products (router, shared gate and up), experts_up, experts_down.
+/// output_b, hc_step, router, experts_up, experts_down.
 ///
 /// One launch each. They read launch.state->position and ->token, overlap the launch before where
 /// the chip can (weights are fetched before the wait), and are what a token's graph consists of.
@@ -102,16 +102,30 @@ void decode_attention(const DecodeAttentionParams& params, const Launch& launch)
                                                             std::uint32_t head_dim,
                                                             std::uint32_t rows_max);
 
+/// The router's logits and, since nothing of it hangs on them, the shared expert's gate and up.
+struct DecodeRouterParams {
+    WeightMatrix router;
+    WeightMatrix shared_gate, shared_up;
+    const float* input;  // [hidden]
+    float* logits;       // [n_experts]
+    float* shared_mid;   // [ff_dim]
+    std::uint32_t n_experts;
+    std::uint32_t hidden;
+    std::uint32_t ff_dim;
+    float clamp;
+};
+void decode_router(const DecodeRouterParams& params, const Launch& launch);
+
 /// Routed experts of one token and the shared one. `up`: chooses the experts from the logits (each
-/// block for itself), gate and up of them: mid. `down`: output = sum over experts by ascending
-/// slot, the shared one last.
+/// block for itself), gate and up of them: mid but for its last row, which is the router launch's.
+/// `down`: output = sum over experts by ascending slot, the shared one last.
 struct DecodeExpertsParams {
     const float* logits;          // [n_experts]
     const float* bias;            // or null
     const std::int32_t* table;    // hash routing, by launch.state->token; or null
     WeightMatrix gate, up, down;  // data is that of expert 0
     std::uint64_t expert_stride_bytes;
-    WeightMatrix shared_gate, shared_up, shared_down;
+    WeightMatrix shared_down;
     const float* input;        // [hidden]
     float* mid;                // [n_experts_used + 1, ff_dim]
     std::int32_t* expert_ids;  // [n_experts_used] out

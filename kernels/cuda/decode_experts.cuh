@@ -20,8 +20,8 @@ struct Planes {
 };
 
 struct Experts {
-    Planes gate, up, down, shared_gate, shared_up, shared_down;
-    WeightType gate_type, down_type, shared_gate_type, shared_down_type;
+    Planes gate, up, down, shared_down;
+    WeightType gate_type, down_type, shared_down_type;
     RouterInput router;  // table_row: the whole table
     const StepState* state;
     const float* input;
@@ -31,30 +31,16 @@ struct Experts {
     float* output;
     std::uint32_t hidden;
     std::uint32_t ff_dim;
-    std::uint32_t n_shared_blocks;
     std::uint32_t n_blocks_per_slot;
     float clamp;
 };
 
-inline void check_matrix(const WeightMatrix& weight, std::uint32_t n_in, std::uint32_t n_out) {
-    PLIMSOLL_KERNEL_CHECK(weight.n_in == n_in, "an expert's matrix has another width");
-    PLIMSOLL_KERNEL_CHECK(weight.n_out == n_out, "an expert's matrix has another height");
-    PLIMSOLL_KERNEL_CHECK(n_in % info_of(weight.type).block_elements == 0,
-                          "weight rows are whole blocks");
-    PLIMSOLL_KERNEL_CHECK(
-        weight_row_bytes(weight.type, n_in) % 16 == 0 || info_of(weight.type).block_elements > 1,
-        "rows of floating-point weights are multiples of 16 bytes");
-}
 inline void check_shapes(const DecodeExpertsParams& params) {
     check_matrix(params.gate, params.hidden, params.ff_dim);
     check_matrix(params.up, params.hidden, params.ff_dim);
     check_matrix(params.down, params.ff_dim, params.hidden);
-    check_matrix(params.shared_gate, params.hidden, params.ff_dim);
-    check_matrix(params.shared_up, params.hidden, params.ff_dim);
     check_matrix(params.shared_down, params.ff_dim, params.hidden);
     PLIMSOLL_KERNEL_CHECK(params.gate.type == params.up.type, "gate and up have one type");
-    PLIMSOLL_KERNEL_CHECK(params.shared_gate.type == params.shared_up.type,
-                          "gate and up have one type");
     PLIMSOLL_KERNEL_CHECK(params.n_experts <= kExpertsMax, "more experts than supported");
     PLIMSOLL_KERNEL_CHECK(params.n_experts_used <= params.n_experts,
                           "more experts used than there are");
@@ -71,12 +57,9 @@ inline Experts experts_of(const DecodeExpertsParams& params, const Launch& launc
     experts.gate = planes(params.gate, params.expert_stride_bytes);
     experts.up = planes(params.up, params.expert_stride_bytes);
     experts.down = planes(params.down, params.expert_stride_bytes);
-    experts.shared_gate = planes(params.shared_gate, 0);
-    experts.shared_up = planes(params.shared_up, 0);
     experts.shared_down = planes(params.shared_down, 0);
     experts.gate_type = params.gate.type;
     experts.down_type = params.down.type;
-    experts.shared_gate_type = params.shared_gate.type;
     experts.shared_down_type = params.shared_down.type;
     experts.router = {params.logits,    params.bias,           params.table,
                       params.n_experts, params.n_experts_used, params.weights_scale};

@@ -1,3 +1,5 @@
+#include <numeric>
+
 #include "kernels/cuda/decode.hpp"
 #include "tests/device/support.hpp"
 
@@ -44,12 +46,17 @@ struct Token {
           gates(random_experts(random, c.gate_up, c.hidden, c.ff_dim, c.n_experts)),
           ups(random_experts(random, c.gate_up, c.hidden, c.ff_dim, c.n_experts)),
           downs(random_experts(random, c.down, c.ff_dim, c.hidden, c.n_experts)),
+          router(random, WeightType::f32, c.hidden, c.n_experts),
           shared_gate(random, c.shared, c.hidden, c.ff_dim),
           shared_up(random, c.shared, c.hidden, c.ff_dim),
           shared_down(random, c.shared, c.ff_dim, c.hidden),
           input(uniform_values(random, c.hidden, 9.0f)),  // large enough that the clamp acts
-          logits(uniform_values(random, c.n_experts, 3.0f)),
-          bias(uniform_values(random, c.n_experts, 0.3f)) {
+          bias(uniform_values(random, c.n_experts, 0.3f)),
+          logits(uniform_values(random, c.n_experts, 3.0f)) {
+        const auto* router_rows = reinterpret_cast<const float*>(router.bytes.data());
+        for (std::uint32_t e = 0; e < c.n_experts; ++e)
+            router_logits.push_back(
+                std::inner_product(input.begin(), input.end(), router_rows + e * c.hidden, 0.0f));
         for (std::uint32_t i = 0; i < kVocab * c.k; ++i)
             table.push_back(static_cast<std::int32_t>(random.below(c.n_experts)));
     }
@@ -102,8 +109,10 @@ struct Token {
 
     Case c;
     std::vector<RandomWeight> gates, ups, downs;
-    RandomWeight shared_gate, shared_up, shared_down;
-    std::vector<float> input, logits, bias;
+    RandomWeight router, shared_gate, shared_up, shared_down;
+    std::vector<float> input, bias;
+    std::vector<float> logits;         // what experts are chosen by: clear of ties
+    std::vector<float> router_logits;  // what the router makes of the input
     std::vector<std::int32_t> table;
     std::vector<std::int32_t> ids;  // of the CPU
     std::vector<float> weights;
@@ -142,7 +151,7 @@ void expect_experts(Random& random, const Case& c, std::int32_t id) {
     Token token(random, c);
     token.route(id);
     ExpertsOnDevice experts(token);
-    DeviceWeight shared_gate(token.shared_gate), shared_up(token.shared_up),
+    DeviceWeight router(token.router), shared_gate(token.shared_gate), shared_up(token.shared_up),
         shared_down(token.shared_down);
     DeviceArray<float> logits(token.logits), bias(token.bias), input(token.input);
     DeviceArray<std::int32_t> table(token.table), ids(c.k);
@@ -155,8 +164,6 @@ void expect_experts(Random& random, const Case& c, std::int32_t id) {
         .up = experts.matrix(token.ups[0].matrix, ExpertsOnDevice::align_up(experts.gate_bytes)),
         .down = experts.matrix(token.downs[0].matrix, experts.down_start),
         .expert_stride_bytes = experts.stride_bytes,
-        .shared_gate = shared_gate.matrix(),
-        .shared_up = shared_up.matrix(),
         .shared_down = shared_down.matrix(),
         .input = input.data(),
         .mid = mid.data(),
@@ -170,6 +177,21 @@ void expect_experts(Random& random, const Case& c, std::int32_t id) {
         .weights_scale = kScale,
         .clamp = kClamp};
     DeviceStep step;
+    DeviceArray<float> router_logits(c.n_experts);
+    cuda::decode_router({.router = router.matrix(),
+                         .shared_gate = shared_gate.matrix(),
+                         .shared_up = shared_up.matrix(),
+                         .input = input.data(),
+                         .logits = router_logits.data(),
+                         .shared_mid = mid.data() + std::size_t{c.k} * c.ff_dim,
+                         .n_experts = c.n_experts,
+                         .hidden = c.hidden,
+                         .ff_dim = c.ff_dim,
+                         .clamp = kClamp},
+                        step.launch(17, id));
+    step.wait();
+    expect_close(router_logits.download(), token.router_logits,
+                 {.cosine_min = 0.9999999, .relative_max = 2e-5}, what + ", logits");
     cuda::decode_experts_up(params, step.launch(17, id));
     step.wait();
     expect_equal(ids.download(), token.ids, what);
@@ -179,7 +201,7 @@ void expect_experts(Random& random, const Case& c, std::int32_t id) {
     expect_close(output.download(), token.expected(),
                  {.cosine_min = 0.9999999, .relative_max = 5e-5}, what);
     EXPECT_TRUE(output.guard_intact() && mid.guard_intact() && ids.guard_intact() &&
-                weights.guard_intact())
+                weights.guard_intact() && router_logits.guard_intact())
         << what;
 }
 
@@ -233,8 +255,6 @@ TEST(DecodeExperts, ChooseTheLowerIdAmongEqualScores) {
                                  .up = m,
                                  .down = m,
                                  .expert_stride_bytes = 0,
-                                 .shared_gate = m,
-                                 .shared_up = m,
                                  .shared_down = m,
                                  .input = input.data(),
                                  .mid = mid.data(),

@@ -1,0 +1,129 @@
+#include "kernels/cuda/decode.hpp"
+#include "kernels/cuda/decode_up.cuh"
+
+namespace plimsoll::kernels::cuda {
+namespace {
+
+// Bound by the weights' bytes: 22 MB with a router of float32 for 256 experts and a shared expert
+// of Q8_0 of 2048 x 4096. The router's few rows leave most of the chip idle, and what the shared
+// expert needs is known as early: so its gate and up go with them, and the launch behind, which
+// must wait for the router, has the routed experts alone.
+constexpr std::uint32_t kThreads = 256;
+constexpr std::uint32_t kWarps = kThreads / kWarp;
+constexpr std::uint32_t kBlocksPerMultiprocessor = 2;
+constexpr std::uint32_t kPartialsMax = 4096;  // of a block, as in decode_products
+
+struct Router {
+    WeightPlanes router, shared_gate, shared_up;
+    WeightType router_type, shared_type;
+    const float* input;
+    float* logits;
+    float* shared_mid;
+    std::uint32_t n_experts;
+    std::uint32_t hidden;
+    std::uint32_t ff_dim;
+    std::uint32_t n_router_blocks;
+    std::uint32_t n_shared_blocks;
+    float clamp;
+};
+
+struct RouterPlanes {
+    WeightPlanes planes;
+    __device__ const WeightPlanes& operator()(std::uint32_t) const { return planes; }
+};
+
+/// The products of some rows of n_matrices; then finish(stream, partials, row) for each row.
+template <class Format, class Planes, class Finish>
+__device__ void stream_rows(const Router& args, const RowRange& rows, std::uint32_t n_matrices,
+                            const Planes& planes, const Finish& finish) {
+    const std::uint32_t warp = threadIdx.x / kWarp;
+    const StreamMemory<Format> memory(args.hidden, rows.last - rows.first, n_matrices);
+    unsigned char* shared = dynamic_shared();
+    auto* partials = reinterpret_cast<float*>(shared + memory.partials_bytes);
+    BandStream<Format, Planes> stream(
+        {rows.first, rows.last, args.hidden / Format::kPiece, n_matrices}, planes, warp, kWarps);
+    stream.start();
+    for (std::uint32_t matrix = 0; matrix < n_matrices; ++matrix)
+        prefetch_rows<Format>(planes(matrix), args.hidden, rows.first, rows.last);
+    if constexpr (Format::kIq2) fill_iq2_tables();
+    wait_for_previous_kernel();
+    put_row<Format>(shared + memory.row_bytes, {args.input, nullptr, 1.0f}, args.hidden, warp,
+                    kWarps);
+    __syncthreads();
+    const SharedRow x = shared_row<Format>(shared + memory.row_bytes, args.hidden);
+    stream.run([&](std::uint32_t) { return x; }, partials);
+    __syncthreads();
+    for (std::uint32_t row = rows.first + threadIdx.x; row < rows.last; row += kThreads)
+        finish(stream, partials, row);
+}
+
+template <class Format>
+__device__ void router_rows(const Router& args) {
+    stream_rows<Format>(args, share_of_rows(args.n_experts, args.n_router_blocks, blockIdx.x), 1,
+                        RouterPlanes{args.router},
+                        [&](const auto& stream, const float* partials, std::uint32_t row) {
+                            args.logits[row] = stream.row_sum(partials, 0, row);
+                        });
+}
+
+template <class Format>
+__device__ void shared_rows(const Router& args) {
+    const std::uint32_t block = blockIdx.x - args.n_router_blocks;
+    stream_rows<Format>(args, share_of_rows(args.ff_dim, args.n_shared_blocks, block), 2,
+                        GateAndUp{args.shared_gate, args.shared_up},
+                        [&](const auto& stream, const float* partials, std::uint32_t row) {
+                            args.shared_mid[row] =
+                                swiglu(stream.row_sum(partials, 0, row),
+                                       stream.row_sum(partials, 1, row), args.clamp);
+                        });
+}
+
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+    decode_router_kernel(const __grid_constant__ Router args) {
+    allow_next_kernel();
+    if (blockIdx.x < args.n_router_blocks)
+        on_format(args.router_type, [&](auto format) { router_rows<decltype(format)>(args); });
+    else
+        on_format(args.shared_type, [&](auto format) { shared_rows<decltype(format)>(args); });
+}
+
+}  // namespace
+
+void decode_router(const DecodeRouterParams& params, const Launch& launch) {
+    const WeightMatrix &router = params.router, &gate = params.shared_gate;
+    check_matrix(router, params.hidden, params.n_experts);
+    check_matrix(gate, params.hidden, params.ff_dim);
+    check_matrix(params.shared_up, params.hidden, params.ff_dim);
+    PLIMSOLL_KERNEL_CHECK(gate.type == params.shared_up.type, "gate and up have one type");
+    Router args{};
+    args.router = planes_of(router);
+    args.shared_gate = planes_of(gate);
+    args.shared_up = planes_of(params.shared_up);
+    args.router_type = router.type;
+    args.shared_type = gate.type;
+    args.input = params.input;
+    args.logits = params.logits;
+    args.shared_mid = params.shared_mid;
+    args.n_experts = params.n_experts;
+    args.hidden = params.hidden;
+    args.ff_dim = params.ff_dim;
+    args.clamp = params.clamp;
+    const auto router_bytes =
+        static_cast<double>(weight_row_bytes(router.type, router.n_in) * router.n_out);
+    const auto shared_expert_bytes =
+        static_cast<double>(weight_row_bytes(gate.type, gate.n_in) * gate.n_out * 2);
+    const double aim = static_cast<double>(launch.n_multiprocessors) * kBlocksPerMultiprocessor /
+                       (router_bytes + shared_expert_bytes);
+    std::uint32_t shared_bytes = 0;
+    args.n_router_blocks = blocks_of({router.type, params.hidden, params.n_experts, 1},
+                                     aim * router_bytes, kPartialsMax, shared_bytes);
+    args.n_shared_blocks = blocks_of({gate.type, params.hidden, params.ff_dim, 2},
+                                     aim * shared_expert_bytes, kPartialsMax, shared_bytes);
+    launch_kernel(decode_router_kernel,
+                  {.grid = {args.n_router_blocks + args.n_shared_blocks, 1, 1},
+                   .block = {kThreads, 1, 1},
+                   .shared_bytes = shared_bytes},
+                  launch, args);
+}
+
+}  // namespace plimsoll::kernels::cuda

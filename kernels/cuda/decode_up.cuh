@@ -1,0 +1,69 @@
+#pragma once
+
+// Rows of an expert's gate and up as one block streams them: of the shared expert
+// (decode_router.cu) and of routed ones (decode_experts_up.cu).
+
+#include <algorithm>
+
+#include "kernels/cuda/band_stream.cuh"
+
+namespace plimsoll::kernels::cuda {
+
+struct GateAndUp {
+    WeightPlanes gate, up;
+    __device__ const WeightPlanes& operator()(std::uint32_t matrix) const {
+        return matrix == 0 ? gate : up;
+    }
+};
+
+/// An element of the inner row.
+__device__ __forceinline__ float swiglu(float gate, float up, float clamp) {
+    gate = fminf(gate, clamp);
+    up = fminf(fmaxf(up, -clamp), clamp);
+    return gate / (1.0f + expf(-gate)) * up;
+}
+
+/// Shared memory of a block that streams rows of n_matrices: tables of IQ2_XXS, the input row,
+/// partial sums.
+template <class Format>
+struct StreamMemory {
+    std::uint32_t row_bytes;
+    std::uint32_t partials_bytes;
+    std::uint32_t size_bytes;
+
+    __host__ __device__ StreamMemory(std::uint32_t n_in, std::uint32_t rows_max,
+                                     std::uint32_t n_matrices)
+        : row_bytes(kTablesBytes<Format>),
+          partials_bytes(row_bytes + shared_row_layout<Format>(n_in).size_bytes),
+          size_bytes(partials_bytes +
+                     partials_of<Format>(rows_max, n_in / Format::kPiece, n_matrices) * 4) {}
+};
+
+/// Rows of matrices of one shape that are spread over blocks.
+struct SpreadRows {
+    WeightType type;
+    std::uint32_t n_in;
+    std::uint32_t n_rows;
+    std::uint32_t n_matrices;
+};
+/// How many blocks: those aimed at, but none empty and none with more than `partials_max` partial
+/// sums. Raises shared_bytes to what one of them needs.
+inline std::uint32_t blocks_of(const SpreadRows& rows, double aim, std::uint32_t partials_max,
+                               std::uint32_t& shared_bytes) {
+    const std::uint32_t bands = (rows.n_rows + 3) / 4;
+    std::uint32_t n_blocks = 0;
+    with_format(rows.type, [&](auto format) {
+        using Format = decltype(format);
+        const std::uint32_t n_pieces = rows.n_in / Format::kPiece;
+        const std::uint32_t bands_max =
+            std::max(1u, partials_max / partials_of<Format>(1, n_pieces, rows.n_matrices));
+        n_blocks =
+            std::clamp(static_cast<std::uint32_t>(aim), (bands + bands_max - 1) / bands_max, bands);
+        const std::uint32_t rows_max = (bands + n_blocks - 1) / n_blocks * 4;
+        shared_bytes = std::max(
+            shared_bytes, StreamMemory<Format>(rows.n_in, rows_max, rows.n_matrices).size_bytes);
+    });
+    return n_blocks;
+}
+
+}  // namespace plimsoll::kernels::cuda
