@@ -2,10 +2,11 @@
 
 // How a block streams its share of weight rows: the rows go in bands of Format::kBand, their pieces
 // in segments of Format::kSteps * 32, and a task, what a warp takes at a time, is a segment of a
-// band: 2 or 4 KB. All pieces of a task are in registers at once; as each is used, the same piece
-// of the warp's next task is fetched in its place. So a warp always has some 4 KB under way, a
-// multiprocessor with 16 warps 64 KB, twice what latency times bandwidth asks for on an H200
-// (800 ns * 4.3 TB/s / 132 = 26 KB).
+// band: 2 or 4 KB. Weights come through rings in shared memory, each lane's its own: a thread waits
+// for its own copies alone, and as a unit of 32 pieces of a band is used, another is fetched in its
+// place. So a block of 16 warps always has 64 KB under way, twice what latency times bandwidth asks
+// for on an H200 (800 ns * 4.3 TB/s / 132 = 26 KB); and since a ring takes no registers, two blocks
+// fit on a multiprocessor: that of the next launch fills its ring while this one still runs.
 //
 // A row's result is the sum of its segments in their order: it does not depend on which warp or
 // block took which.
@@ -13,6 +14,18 @@
 #include "kernels/cuda/shared_row.cuh"
 
 namespace plimsoll::kernels::cuda {
+
+/// Of every kernel that streams: one block a multiprocessor, and room for the next launch's.
+inline constexpr std::uint32_t kStreamThreads = 512;
+inline constexpr std::uint32_t kStreamWarps = kStreamThreads / kWarp;
+inline constexpr std::uint32_t kResidentStreams = 2;
+
+/// Units in a warp's ring.
+inline constexpr std::uint32_t kRingUnits = 2;
+template <class Format>
+inline constexpr std::uint32_t kUnitBytes = Format::kBand* Format::kRingBytes* kWarp;
+template <class Format>
+inline constexpr std::uint32_t kRingBytesOfBlock = kStreamWarps* kRingUnits* kUnitBytes<Format>;
 
 /// A block's share: rows [row_first, row_last) of each of n_matrices of one shape.
 struct BandShare {
@@ -40,6 +53,24 @@ __host__ __device__ constexpr std::uint32_t partials_of(std::uint32_t n_rows,
            n_matrices;
 }
 
+/// Shared memory of a block that streams rows of n_matrices: tables of IQ2_XXS, the input row, the
+/// ring, partial sums.
+template <class Format>
+struct StreamMemory {
+    std::uint32_t row_bytes;
+    std::uint32_t ring_bytes;
+    std::uint32_t partials_bytes;
+    std::uint32_t size_bytes;
+
+    __host__ __device__ StreamMemory(std::uint32_t n_in, std::uint32_t rows_max,
+                                     std::uint32_t n_matrices)
+        : row_bytes(kTablesBytes<Format>),
+          ring_bytes(row_bytes + (shared_row_layout<Format>(n_in).size_bytes + 15) / 16 * 16),
+          partials_bytes(ring_bytes + kRingBytesOfBlock<Format>),
+          size_bytes(partials_bytes +
+                     partials_of<Format>(rows_max, n_in / Format::kPiece, n_matrices) * 4) {}
+};
+
 /// What a prefetch brings: a line, of which DRAM gives halves.
 inline constexpr std::uint32_t kSectorBytes = 64;
 
@@ -61,26 +92,33 @@ __device__ __forceinline__ float band_sum(const float (&acc)[4]) {
 template <class Format, class Planes>
 class BandStream {
 public:
-    __device__ BandStream(const BandShare& share, const Planes& planes, std::uint32_t warp,
-                          std::uint32_t n_warps)
+    /// `ring_bytes`: where the block's rings begin in dynamic shared memory.
+    __device__ BandStream(const BandShare& share, const Planes& planes, std::uint32_t ring_bytes)
         : share_(share),
           planes_(planes),
-          task_(warp),
-          n_warps_(n_warps),
+          ring_bytes_(ring_bytes + threadIdx.x / kWarp * (kRingUnits * kUnitBytes<Format>)),
           n_segments_(segments_of_row<Format>(share.n_pieces)),
           n_bands_(bands_of<Format>(share.row_last - share.row_first)),
-          n_tasks_(n_segments_ * n_bands_ * share.n_matrices) {}
-
-    /// Fetches the first task.
-    __device__ void start() {
-        place(task_);
-#pragma unroll
-        for (std::uint32_t step = 0; step < Format::kSteps; ++step) fetch(step);
+          n_tasks_(n_segments_ * n_bands_ * share.n_matrices),
+          band_step_(kStreamWarps / n_segments_),
+          segment_step_(kStreamWarps % n_segments_) {
+        const std::uint32_t warp = threadIdx.x / kWarp, band = warp / n_segments_;
+        used_ = {warp, warp - band * n_segments_, band, 0};
+        find_matrix(used_);
+        fetched_ = used_;
     }
 
-    /// The row behind those that the block's first tasks read.
+    /// Fetches the first units.
+    __device__ void start() {
+        __syncwarp();  // the ring may have been another stream's, whose lanes lay elsewhere
+#pragma unroll
+        for (std::uint32_t unit = 0; unit < kRingUnits; ++unit) fetch(unit % Format::kSteps, unit);
+    }
+
+    /// The row behind those that the block's first units read.
     __device__ std::uint32_t first_row_not_started() const {
-        const std::uint32_t row = share_.row_first + n_warps_ / n_segments_ * Format::kBand;
+        const std::uint32_t n_started = kStreamWarps * kRingUnits / Format::kSteps;
+        const std::uint32_t row = share_.row_first + n_started / n_segments_ * Format::kBand;
         return row < share_.row_last ? row : share_.row_last;
     }
 
@@ -88,20 +126,23 @@ public:
     template <class Rows>
     __device__ void run(const Rows& rows, float* partials) {
         const std::uint32_t lane = threadIdx.x % kWarp;
-        while (task_ < n_tasks_) {
-            const std::uint32_t task = task_, piece_first = piece_;
-            const SharedRow x = rows(matrix_);
-            task_ += n_warps_;
-            place(task_);
+        std::uint32_t unit = 0;
+        while (used_.task < n_tasks_) {
+            const SharedRow x = rows(used_.matrix);
             float acc[Format::kBand] = {};
 #pragma unroll
             for (std::uint32_t step = 0; step < Format::kSteps; ++step) {
-                const std::uint32_t piece = piece_first + step * kWarp;
-                if (piece < share_.n_pieces) Format::dot(pieces_[step], x, piece, acc);
-                fetch(step);
+                if constexpr (Format::kSteps == kRingUnits) unit = step;
+                wait_for_copies<kRingUnits - 1>();
+                const std::uint32_t piece = piece_of(used_, step);
+                if (piece < share_.n_pieces) add_unit(unit, x, piece, acc);
+                keep_order();
+                fetch(step, unit);
             }
+            if constexpr (Format::kSteps == 1) unit ^= 1u;
             const float sum = band_sum(acc);
-            if (lane % 8 == 0) partials[task * Format::kBand + lane / 8] = sum;
+            if (lane % 8 == 0) partials[used_.task * Format::kBand + lane / 8] = sum;
+            advance(used_);
         }
     }
 
@@ -118,41 +159,80 @@ public:
 
 private:
     static_assert(Format::kBand == 4, "band_sum takes four rows");
+    static_assert(Format::kSteps == 1 || Format::kSteps == kRingUnits, "units follow the steps");
+    static_assert(kRingUnits == 2, "a unit's number is a bit");
 
-    /// Finds what `task` reads. Past the last one nothing is fetched.
-    __device__ void place(std::uint32_t task) {
-        if (task >= n_tasks_) {
-            piece_ = share_.n_pieces;
-            return;
+    /// A task of this warp, and where it lies. Advanced without divisions: the loop is short.
+    struct Cursor {
+        std::uint32_t task;
+        std::uint32_t segment;
+        std::uint32_t band;
+        std::uint32_t matrix;
+    };
+    __device__ void find_matrix(Cursor& at) const {
+        while (at.band >= n_bands_ && at.matrix < share_.n_matrices) {
+            at.band -= n_bands_;
+            ++at.matrix;
         }
-        const std::uint32_t band = task / n_segments_;
-        piece_ = (task - band * n_segments_) * (Format::kSteps * kWarp) + threadIdx.x % kWarp;
-        matrix_ = share_.n_matrices == 1 ? 0 : band / n_bands_;
-        row_ = share_.row_first + (band - matrix_ * n_bands_) * Format::kBand;
     }
-    /// Rows past the share's end are read as its last one, and their sums not used.
-    __device__ void fetch(std::uint32_t step) {
-        const std::uint32_t piece = piece_ + step * kWarp;
-        if (piece >= share_.n_pieces) return;
-        const WeightPlanes planes = planes_(matrix_);
-#pragma unroll
-        for (std::uint32_t r = 0; r < Format::kBand; ++r) {
-            const std::uint32_t row = row_ + r < share_.row_last ? row_ + r : share_.row_last - 1;
-            pieces_[step][r] = Format::load(planes, std::uint64_t{row} * share_.n_pieces + piece);
+    __device__ void advance(Cursor& at) const {
+        at.task += kStreamWarps;
+        at.band += band_step_;
+        at.segment += segment_step_;
+        if (at.segment >= n_segments_) {
+            at.segment -= n_segments_;
+            ++at.band;
         }
+        find_matrix(at);
+    }
+    __device__ std::uint32_t piece_of(const Cursor& at, std::uint32_t step) const {
+        return (at.segment * Format::kSteps + step) * kWarp + threadIdx.x % kWarp;
+    }
+    __device__ std::uint32_t row_of(const Cursor& at) const {
+        return share_.row_first + at.band * Format::kBand;
+    }
+    /// Where this unit of a band's row lies in the warp's ring.
+    __device__ unsigned char* slot(std::uint32_t unit, std::uint32_t row) const {
+        return dynamic_shared() + ring_bytes_ +
+               (unit * Format::kBand + row) * (Format::kRingBytes * kWarp);
+    }
+
+    __device__ void add_unit(std::uint32_t unit, const SharedRow& x, std::uint32_t piece,
+                             float (&acc)[Format::kBand]) const {
+        typename Format::Piece pieces[Format::kBand];
+#pragma unroll
+        for (std::uint32_t r = 0; r < Format::kBand; ++r)
+            pieces[r] = Format::take(slot(unit, r), (row_of(used_) + r) * share_.n_pieces + piece);
+        Format::dot(pieces, x, piece, acc);
+    }
+    /// Step `step` of the next task to fetch. Past the last one nothing is. Rows past the share's
+    /// end are read as its last one, and their sums not used.
+    __device__ void fetch(std::uint32_t step, std::uint32_t unit) {
+        const std::uint32_t piece = piece_of(fetched_, step);
+        if (fetched_.task < n_tasks_ && piece < share_.n_pieces) {
+            const WeightPlanes planes = planes_(fetched_.matrix);
+            const std::uint32_t first = row_of(fetched_);
+#pragma unroll
+            for (std::uint32_t r = 0; r < Format::kBand; ++r) {
+                const std::uint32_t row =
+                    first + r < share_.row_last ? first + r : share_.row_last - 1;
+                Format::copy(slot(unit, r), planes, std::uint64_t{row} * share_.n_pieces + piece);
+            }
+        }
+        commit_copies();
+        if (step + 1 == Format::kSteps) advance(fetched_);
     }
 
     BandShare share_;
     Planes planes_;
-    std::uint32_t task_;
-    std::uint32_t n_warps_;
+    std::uint32_t ring_bytes_;
     std::uint32_t n_segments_;
     std::uint32_t n_bands_;
     std::uint32_t n_tasks_;
-    std::uint32_t matrix_ = 0;
-    std::uint32_t row_ = 0;
-    std::uint32_t piece_ = 0;
-    typename Format::Piece pieces_[Format::kSteps][Format::kBand];
+    std::uint32_t band_step_;
+    std::uint32_t segment_step_;
+    Cursor used_;
+    Cursor fetched_;
 };
 
 /// Asks for all the bytes of some rows in L2, by the whole block: for what cannot be fetched into

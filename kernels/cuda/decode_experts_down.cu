@@ -8,38 +8,40 @@ namespace {
 // Bound by the weights' bytes: with six Q2_K experts of 4096 x 2048 and a shared one of Q8_0, 25
 // MB. One block of 16 warps a multiprocessor, with all experts' products of its 32 output rows: it
 // quantises every expert's inner row, which smaller blocks would do more often.
-constexpr std::uint32_t kThreads = 512;
-constexpr std::uint32_t kWarps = kThreads / kWarp;
 constexpr std::uint32_t kRowsMax = 128;
 
 /// Shared memory of a block: tables of IQ2_XXS, inner rows of the routed experts, that of the
-/// shared one, partial sums of both.
+/// shared one, the ring, first the routed experts' and then the shared one's, partial sums of both.
 struct DownMemory {
     std::uint32_t tables_bytes;  // their size
     std::uint32_t row_bytes;     // of a routed expert; the first one begins behind the tables
     std::uint32_t shared_row_bytes;
+    std::uint32_t ring_bytes;
     std::uint32_t partials_bytes;
     std::uint32_t shared_partials_bytes;
     std::uint32_t size_bytes;
 };
 DownMemory down_memory(const DecodeExpertsParams& params, std::uint32_t rows_max) {
     DownMemory memory{};
-    std::uint32_t partials = 0, shared_partials = 0, shared_row = 0;
+    std::uint32_t partials = 0, shared_partials = 0, shared_row = 0, ring = 0;
     with_format(params.down.type, [&](auto format) {
         using Format = decltype(format);
         memory.row_bytes = shared_row_layout<Format>(params.ff_dim).size_bytes;
         partials =
             partials_of<Format>(rows_max, params.ff_dim / Format::kPiece, params.n_experts_used);
         memory.tables_bytes = std::max(memory.tables_bytes, kTablesBytes<Format>);
+        ring = std::max(ring, kRingBytesOfBlock<Format>);
     });
     with_format(params.shared_down.type, [&](auto format) {
         using Format = decltype(format);
         shared_row = shared_row_layout<Format>(params.ff_dim).size_bytes;
         shared_partials = partials_of<Format>(rows_max, params.ff_dim / Format::kPiece, 1);
         memory.tables_bytes = std::max(memory.tables_bytes, kTablesBytes<Format>);
+        ring = std::max(ring, kRingBytesOfBlock<Format>);
     });
     memory.shared_row_bytes = memory.tables_bytes + memory.row_bytes * params.n_experts_used;
-    memory.partials_bytes = memory.shared_row_bytes + shared_row;
+    memory.ring_bytes = (memory.shared_row_bytes + shared_row + 15) / 16 * 16;
+    memory.partials_bytes = memory.ring_bytes + ring;
     memory.shared_partials_bytes = memory.partials_bytes + 4 * partials;
     memory.size_bytes = memory.shared_partials_bytes + 4 * shared_partials;
     return memory;
@@ -74,10 +76,10 @@ __device__ float routed_down(const Down& args, const RowRange& rows, const std::
     auto* partials = reinterpret_cast<float*>(shared + args.memory.partials_bytes);
     BandStream<Format, ChosenDown> stream(
         {rows.first, rows.last, experts.ff_dim / Format::kPiece, n_slots}, {experts.down, ids},
-        warp, kWarps);
+        args.memory.ring_bytes);
     stream.start();
     put_rows<Format>(mid, args.memory.row_bytes, {experts.mid, nullptr, 1.0f}, n_slots,
-                     experts.ff_dim, warp, kWarps);
+                     experts.ff_dim, warp, kStreamWarps);
     __syncthreads();
     stream.run(
         [&](std::uint32_t slot) {
@@ -101,7 +103,7 @@ __device__ float shared_down(const Down& args, const RowRange& rows) {
     auto* partials = reinterpret_cast<float*>(shared + args.memory.shared_partials_bytes);
     BandStream<Format, SharedDown> stream(
         {rows.first, rows.last, experts.ff_dim / Format::kPiece, 1}, {experts.shared_down},
-        threadIdx.x / kWarp, kWarps);
+        args.memory.ring_bytes);
     stream.start();
     const SharedRow x = shared_row<Format>(shared + args.memory.shared_row_bytes, experts.ff_dim);
     stream.run([&](std::uint32_t) { return x; }, partials);
@@ -110,7 +112,7 @@ __device__ float shared_down(const Down& args, const RowRange& rows) {
     return row < rows.last ? stream.row_sum(partials, 0, row) : 0.0f;
 }
 
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kStreamThreads, 1)
     decode_experts_down_kernel(const __grid_constant__ Down args) {
     __shared__ std::int32_t ids[kExpertsUsedMax];
     allow_next_kernel();
@@ -135,7 +137,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         put_row<decltype(format)>(
             shared + args.memory.shared_row_bytes,
             {experts.mid + std::uint64_t{n_slots} * experts.ff_dim, nullptr, 1.0f}, experts.ff_dim,
-            threadIdx.x / kWarp, kWarps);
+            threadIdx.x / kWarp, kStreamWarps);
     });
     float sum = 0.0f;
     on_format(experts.down_type,
@@ -156,7 +158,7 @@ void decode_experts_down(const DecodeExpertsParams& params, const Launch& launch
                     down_memory(params, (bands + n_blocks - 1) / n_blocks * 4)};
     launch_kernel(decode_experts_down_kernel,
                   {.grid = {n_blocks, 1, 1},
-                   .block = {kThreads, 1, 1},
+                   .block = {kStreamThreads, 1, 1},
                    .shared_bytes = args.memory.size_bytes},
                   launch, args);
 }

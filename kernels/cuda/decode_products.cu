@@ -7,12 +7,8 @@ namespace plimsoll::kernels::cuda {
 namespace {
 
 // Bound by the weights' bytes: 27 MB a launch for q_a, kv and the compressors, 36 MB for q_b, 563
-// MB for the head. Blocks of 8 warps, two of them on a multiprocessor, which leaves a thread 128
-// registers for the pieces under way. Each block works on one product (and one group of it) and
-// quantises its input for itself, while its first 32 KB of weights are on their way.
-constexpr std::uint32_t kThreads = 256;
-constexpr std::uint32_t kWarps = kThreads / kWarp;
-constexpr std::uint32_t kBlocksPerMultiprocessor = 2;
+// MB for the head. Each block works on one product (and one group of it) and quantises its input
+// for itself, while its first 64 KB of weights are on their way.
 /// Bounds the partial sums of a block. A share of more weights than these (4 MB of Q8_0) is split
 /// over more blocks than run at once.
 constexpr std::uint32_t kPartialsMax = 4096;
@@ -46,20 +42,6 @@ struct OneMatrix {
     __device__ const WeightPlanes& operator()(std::uint32_t) const { return planes; }
 };
 
-/// Shared memory of a block: the tables of IQ2_XXS, the row, the partial sums.
-template <class Format>
-struct BlockMemory {
-    std::uint32_t row_bytes;
-    std::uint32_t partials_bytes;
-    std::uint32_t size_bytes;
-
-    __host__ __device__ BlockMemory(std::uint32_t n_in, std::uint32_t rows_max)
-        : row_bytes(kTablesBytes<Format>),
-          partials_bytes(row_bytes + shared_row_layout<Format>(n_in).size_bytes),
-          size_bytes(partials_bytes + partials_of<Format>(rows_max, n_in / Format::kPiece, 1) * 4) {
-    }
-};
-
 template <class Format>
 __device__ void multiply(const Product& product, const Products& all, float* squares) {
     const std::uint32_t block = blockIdx.x - product.first_block;
@@ -69,11 +51,11 @@ __device__ void multiply(const Product& product, const Products& all, float* squ
     const std::uint32_t group_row = group * product.rows_per_group;
     const BandShare share{group_row + range.first, group_row + range.last,
                           product.n_in / Format::kPiece, 1};
-    const BlockMemory<Format> memory(product.n_in, range.last - range.first);
+    const StreamMemory<Format> memory(product.n_in, range.last - range.first, 1);
     unsigned char* shared = dynamic_shared() + memory.row_bytes;
     auto* partials = reinterpret_cast<float*>(dynamic_shared() + memory.partials_bytes);
     const std::uint32_t warp = threadIdx.x / kWarp;
-    BandStream<Format, OneMatrix> stream(share, {product.planes}, warp, kWarps);
+    BandStream<Format, OneMatrix> stream(share, {product.planes}, memory.ring_bytes);
 
     if (product.rows_min == 0) {
         stream.start();
@@ -84,7 +66,7 @@ __device__ void multiply(const Product& product, const Products& all, float* squ
     }
     if constexpr (Format::kIq2) fill_iq2_tables();
     if (product.norm_weight != nullptr)
-        for (std::uint32_t e = 16 * threadIdx.x; e < product.n_in; e += 16 * kThreads)
+        for (std::uint32_t e = 16 * threadIdx.x; e < product.n_in; e += 16 * kStreamThreads)
             prefetch_l2(product.norm_weight + e);
     wait_for_previous_kernel();
     if (product.rows_min != 0) {
@@ -95,16 +77,16 @@ __device__ void multiply(const Product& product, const Products& all, float* squ
     RowInput row{input, product.norm_weight, 1.0f};
     if (product.norm_weight != nullptr)
         row.factor = row_inverse_rms(input, product.n_in, all.rms_epsilon, squares);
-    put_row<Format>(shared, row, product.n_in, warp, kWarps);
+    put_row<Format>(shared, row, product.n_in, warp, kStreamWarps);
     __syncthreads();
     const SharedRow x = shared_row<Format>(shared, product.n_in);
     stream.run([&](std::uint32_t) { return x; }, partials);
     __syncthreads();
-    for (std::uint32_t r = share.row_first + threadIdx.x; r < share.row_last; r += kThreads)
+    for (std::uint32_t r = share.row_first + threadIdx.x; r < share.row_last; r += kStreamThreads)
         product.output[r] = stream.row_sum(partials, 0, r);
 }
 
-__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+__global__ void __launch_bounds__(kStreamThreads, kResidentStreams)
     decode_products_kernel(const __grid_constant__ Products all) {
     __shared__ float squares[kWarp];
     allow_next_kernel();
@@ -124,7 +106,7 @@ FormatSizes sizes_of(WeightType type, std::uint32_t n_in, std::uint32_t rows) {
     with_format(type, [&](auto format) {
         using Format = decltype(format);
         sizes = {partials_of<Format>(1, n_in / Format::kPiece, 1),
-                 BlockMemory<Format>(n_in, rows).size_bytes};
+                 StreamMemory<Format>(n_in, rows, 1).size_bytes};
     });
     return sizes;
 }
@@ -154,8 +136,6 @@ void decode_products(std::span<const DecodeProduct> products, float rms_epsilon,
     PLIMSOLL_KERNEL_CHECK(products.size() <= kDecodeProductsMax, "too many products in a launch");
     std::uint64_t total_bytes = 0;
     for (const DecodeProduct& product : products) total_bytes += weight_bytes(product);
-    const std::uint64_t n_blocks_aim =
-        std::uint64_t{launch.n_multiprocessors} * kBlocksPerMultiprocessor;
     Products all{};
     all.n = static_cast<std::uint32_t>(products.size());
     all.rms_epsilon = rms_epsilon;
@@ -171,7 +151,7 @@ void decode_products(std::span<const DecodeProduct> products, float rms_epsilon,
         // Blocks by bytes, rounded down so that all run at once; but no empty ones, and none with
         // more partial sums than fit.
         const std::uint64_t by_bytes =
-            n_blocks_aim * weight_bytes(product) / total_bytes / product.n_groups;
+            launch.n_multiprocessors * weight_bytes(product) / total_bytes / product.n_groups;
         const std::uint32_t bands_max =
             std::max(1u, kPartialsMax / sizes_of(weight.type, weight.n_in, 0).partials);
         const auto per_group = static_cast<std::uint32_t>(
@@ -193,8 +173,8 @@ void decode_products(std::span<const DecodeProduct> products, float rms_epsilon,
     }
     launch_kernel(
         decode_products_kernel,
-        {.grid = {n_blocks, 1, 1}, .block = {kThreads, 1, 1}, .shared_bytes = shared_bytes}, launch,
-        all);
+        {.grid = {n_blocks, 1, 1}, .block = {kStreamThreads, 1, 1}, .shared_bytes = shared_bytes},
+        launch, all);
 }
 
 }  // namespace plimsoll::kernels::cuda

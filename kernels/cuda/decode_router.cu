@@ -8,9 +8,6 @@ namespace {
 // of Q8_0 of 2048 x 4096. The router's few rows leave most of the chip idle, and what the shared
 // expert needs is known as early: so its gate and up go with them, and the launch behind, which
 // must wait for the router, has the routed experts alone.
-constexpr std::uint32_t kThreads = 256;
-constexpr std::uint32_t kWarps = kThreads / kWarp;
-constexpr std::uint32_t kBlocksPerMultiprocessor = 2;
 constexpr std::uint32_t kPartialsMax = 4096;  // of a block, as in decode_products
 
 struct Router {
@@ -41,19 +38,20 @@ __device__ void stream_rows(const Router& args, const RowRange& rows, std::uint3
     unsigned char* shared = dynamic_shared();
     auto* partials = reinterpret_cast<float*>(shared + memory.partials_bytes);
     BandStream<Format, Planes> stream(
-        {rows.first, rows.last, args.hidden / Format::kPiece, n_matrices}, planes, warp, kWarps);
+        {rows.first, rows.last, args.hidden / Format::kPiece, n_matrices}, planes,
+        memory.ring_bytes);
     stream.start();
     for (std::uint32_t matrix = 0; matrix < n_matrices; ++matrix)
         prefetch_rows<Format>(planes(matrix), args.hidden, rows.first, rows.last);
     if constexpr (Format::kIq2) fill_iq2_tables();
     wait_for_previous_kernel();
     put_row<Format>(shared + memory.row_bytes, {args.input, nullptr, 1.0f}, args.hidden, warp,
-                    kWarps);
+                    kStreamWarps);
     __syncthreads();
     const SharedRow x = shared_row<Format>(shared + memory.row_bytes, args.hidden);
     stream.run([&](std::uint32_t) { return x; }, partials);
     __syncthreads();
-    for (std::uint32_t row = rows.first + threadIdx.x; row < rows.last; row += kThreads)
+    for (std::uint32_t row = rows.first + threadIdx.x; row < rows.last; row += kStreamThreads)
         finish(stream, partials, row);
 }
 
@@ -78,7 +76,7 @@ __device__ void shared_rows(const Router& args) {
                         });
 }
 
-__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+__global__ void __launch_bounds__(kStreamThreads, kResidentStreams)
     decode_router_kernel(const __grid_constant__ Router args) {
     allow_next_kernel();
     if (blockIdx.x < args.n_router_blocks)
@@ -112,8 +110,8 @@ void decode_router(const DecodeRouterParams& params, const Launch& launch) {
         static_cast<double>(weight_row_bytes(router.type, router.n_in) * router.n_out);
     const auto shared_expert_bytes =
         static_cast<double>(weight_row_bytes(gate.type, gate.n_in) * gate.n_out * 2);
-    const double aim = static_cast<double>(launch.n_multiprocessors) * kBlocksPerMultiprocessor /
-                       (router_bytes + shared_expert_bytes);
+    const double aim =
+        static_cast<double>(launch.n_multiprocessors) / (router_bytes + shared_expert_bytes);
     std::uint32_t shared_bytes = 0;
     args.n_router_blocks = blocks_of({router.type, params.hidden, params.n_experts, 1},
                                      aim * router_bytes, kPartialsMax, shared_bytes);
@@ -121,7 +119,7 @@ void decode_router(const DecodeRouterParams& params, const Launch& launch) {
                                      aim * shared_expert_bytes, kPartialsMax, shared_bytes);
     launch_kernel(decode_router_kernel,
                   {.grid = {args.n_router_blocks + args.n_shared_blocks, 1, 1},
-                   .block = {kThreads, 1, 1},
+                   .block = {kStreamThreads, 1, 1},
                    .shared_bytes = shared_bytes},
                   launch, args);
 }

@@ -23,22 +23,6 @@ __device__ __forceinline__ float swiglu(float gate, float up, float clamp) {
     return gate / (1.0f + expf(-gate)) * up;
 }
 
-/// Shared memory of a block that streams rows of n_matrices: tables of IQ2_XXS, the input row,
-/// partial sums.
-template <class Format>
-struct StreamMemory {
-    std::uint32_t row_bytes;
-    std::uint32_t partials_bytes;
-    std::uint32_t size_bytes;
-
-    __host__ __device__ StreamMemory(std::uint32_t n_in, std::uint32_t rows_max,
-                                     std::uint32_t n_matrices)
-        : row_bytes(kTablesBytes<Format>),
-          partials_bytes(row_bytes + shared_row_layout<Format>(n_in).size_bytes),
-          size_bytes(partials_bytes +
-                     partials_of<Format>(rows_max, n_in / Format::kPiece, n_matrices) * 4) {}
-};
-
 /// Rows of matrices of one shape that are spread over blocks.
 struct SpreadRows {
     WeightType type;

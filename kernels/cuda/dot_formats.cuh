@@ -18,8 +18,13 @@ struct FloatFormat {
     struct Piece {
         uint4 bits;
     };
-    __device__ static Piece load(const WeightPlanes& planes, std::uint64_t piece) {
-        return {load_once(planes.quants + 16 * piece)};
+    static constexpr std::uint32_t kRingBytes = 16;
+    __device__ static void copy(unsigned char* slot, const WeightPlanes& planes,
+                                std::uint64_t piece) {
+        copy_async16(lane_slot<uint4>(slot, 0), planes.quants + 16 * piece);
+    }
+    __device__ static Piece take(unsigned char* slot, std::uint32_t) {
+        return {*lane_slot<uint4>(slot, 0)};
     }
 };
 

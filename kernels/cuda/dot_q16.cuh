@@ -31,12 +31,20 @@ struct Place {
     std::uint32_t part;
 };
 
-__device__ __forceinline__ float scale_at(const unsigned char* from) {
-    const unsigned short bits = __ldg(reinterpret_cast<const unsigned short*>(from));
+/// Half `half` of a word.
+__device__ __forceinline__ float half_of_word(std::uint32_t word, std::uint32_t half) {
+    const auto bits = static_cast<unsigned short>(half != 0 ? word >> 16 : word);
     __half value;
     memcpy(&value, &bits, sizeof(value));
     return __half2float(value);
 }
+
+/// A lane's own place in a unit of the ring: 16 bytes of quants, then what goes with them.
+template <class T>
+__device__ __forceinline__ T* lane_slot(unsigned char* slot, std::uint32_t offset_bytes) {
+    return reinterpret_cast<T*>(slot + offset_bytes) + threadIdx.x % kWarp;
+}
+inline constexpr std::uint32_t kSideBytes = 16 * kWarp;  // where that begins
 
 /// Sums of the products of 16 weight bytes with the high and the low bytes.
 struct ByteDots {
@@ -59,7 +67,9 @@ __device__ __forceinline__ ByteDots dot16(const uint4& w, const uint4& high, con
 ///   kScaleBytes, kTailBytes   of the other planes, by 256 bytes of quants
 ///   kPiece     elements of a piece;   kScaleElements: activations under one scale (0: float32)
 ///   place(e)   of activation e, a multiple of 16 (or 4)
-///   load       piece `piece` of the whole matrix, from device memory
+///   kRingBytes a lane's share of a row's unit in the ring
+///   copy       piece `piece` of the whole matrix from device memory to the ring, asynchronously
+///   take       it from there
 ///   put_sum    stores a sum of 16 activations; formats with mins
 ///   dot        acc[r] += piece[r] . activations
 template <WeightType kType>
@@ -77,8 +87,15 @@ struct DotFormat<WeightType::q8_0> {
     };
 
     __device__ static Place place(std::uint32_t e) { return {e / 16, 0}; }
-    __device__ static Piece load(const WeightPlanes& planes, std::uint64_t piece) {
-        return {load_once(planes.quants + 16 * piece), scale_at(planes.scales + piece / 2 * 2)};
+    static constexpr std::uint32_t kRingBytes = 16 + 4;
+    __device__ static void copy(unsigned char* slot, const WeightPlanes& planes,
+                                std::uint64_t piece) {
+        copy_async16(lane_slot<uint4>(slot, 0), planes.quants + 16 * piece);
+        copy_async<4>(lane_slot<std::uint32_t>(slot, kSideBytes), planes.scales + piece / 4 * 4);
+    }
+    __device__ static Piece take(unsigned char* slot, std::uint32_t piece) {
+        return {*lane_slot<uint4>(slot, 0),
+                half_of_word(*lane_slot<std::uint32_t>(slot, kSideBytes), piece / 2 % 2)};
     }
     __device__ static void dot(const Piece (&w)[kBand], const SharedRow& x, std::uint32_t piece,
                                float (&acc)[kBand]) {
@@ -117,10 +134,17 @@ struct DotFormat<WeightType::q2_k> {
         to[4] = static_cast<unsigned char>(sum >> 8);
         to[8] = static_cast<unsigned char>(sum >> 16);
     }
-    __device__ static Piece load(const WeightPlanes& planes, std::uint64_t piece) {
-        return {load_once(planes.quants + 16 * piece),
-                __ldg(reinterpret_cast<const uint2*>(planes.scales + piece / 2 * 8)),
-                __ldg(reinterpret_cast<const std::uint32_t*>(planes.tail + piece / 4 * 4))};
+    static constexpr std::uint32_t kRingBytes = 16 + 8 + 4;
+    static constexpr std::uint32_t kTailAt = kSideBytes + 8 * kWarp;
+    __device__ static void copy(unsigned char* slot, const WeightPlanes& planes,
+                                std::uint64_t piece) {
+        copy_async16(lane_slot<uint4>(slot, 0), planes.quants + 16 * piece);
+        copy_async<8>(lane_slot<uint2>(slot, kSideBytes), planes.scales + piece / 2 * 8);
+        copy_async<4>(lane_slot<std::uint32_t>(slot, kTailAt), planes.tail + piece / 4 * 4);
+    }
+    __device__ static Piece take(unsigned char* slot, std::uint32_t) {
+        return {*lane_slot<uint4>(slot, 0), *lane_slot<uint2>(slot, kSideBytes),
+                *lane_slot<std::uint32_t>(slot, kTailAt)};
     }
     /// Part k's fields where they stand, that is times 4^k; the last ones moved down by two bits,
     /// since the highest bit would be a sign.
@@ -199,9 +223,14 @@ struct DotFormat<WeightType::q4_k> {
                                    std::int32_t sum) {
         reinterpret_cast<std::int32_t*>(sums)[place.part * n_pieces + place.piece] = sum;
     }
-    __device__ static Piece load(const WeightPlanes& planes, std::uint64_t piece) {
-        return {load_once(planes.quants + 16 * piece),
-                __ldg(reinterpret_cast<const uint4*>(planes.scales + piece / 8 * 16))};
+    static constexpr std::uint32_t kRingBytes = 16 + 16;
+    __device__ static void copy(unsigned char* slot, const WeightPlanes& planes,
+                                std::uint64_t piece) {
+        copy_async16(lane_slot<uint4>(slot, 0), planes.quants + 16 * piece);
+        copy_async16(lane_slot<uint4>(slot, kSideBytes), planes.scales + piece / 8 * 16);
+    }
+    __device__ static Piece take(unsigned char* slot, std::uint32_t) {
+        return {*lane_slot<uint4>(slot, 0), *lane_slot<uint4>(slot, kSideBytes)};
     }
     /// Of the 32 elements with number j in the block.
     __device__ static ScaleAndMin scale_and_min_of(const uint4& head, std::uint32_t j) {
@@ -257,8 +286,15 @@ struct DotFormat<WeightType::iq2_xxs> {
     };
 
     __device__ static Place place(std::uint32_t e) { return {e / 64, e % 64 / 16}; }
-    __device__ static Piece load(const WeightPlanes& planes, std::uint64_t piece) {
-        return {load_once(planes.quants + 16 * piece), scale_at(planes.scales + piece / 4 * 2)};
+    static constexpr std::uint32_t kRingBytes = 16 + 4;
+    __device__ static void copy(unsigned char* slot, const WeightPlanes& planes,
+                                std::uint64_t piece) {
+        copy_async16(lane_slot<uint4>(slot, 0), planes.quants + 16 * piece);
+        copy_async<4>(lane_slot<std::uint32_t>(slot, kSideBytes), planes.scales + piece / 8 * 4);
+    }
+    __device__ static Piece take(unsigned char* slot, std::uint32_t piece) {
+        return {*lane_slot<uint4>(slot, 0),
+                half_of_word(*lane_slot<std::uint32_t>(slot, kSideBytes), piece / 4 % 2)};
     }
     /// What is the same for all pieces of a lane.
     struct Lane {

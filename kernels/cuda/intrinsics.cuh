@@ -80,6 +80,9 @@ template <int kPending>
 __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
+/// Accesses before this call stay before those behind it, as the compiler sees them: for a thread
+/// that reads from shared memory and then has a copy write to the same place.
+__device__ __forceinline__ void keep_order() { asm volatile("" ::: "memory"); }
 
 // Tensor cores. Fragments as PTX lays them out for m16n8k16: with g = lane / 4 and c = lane % 4,
 //   a[0] row g,   k 2c..2c+1;   a[1] row g+8, same k;   a[2] row g, k 2c+8..2c+9;   a[3] row g+8

@@ -126,8 +126,8 @@ __device__ void put_rows(unsigned char* shared, std::uint32_t row_bytes, const R
                 input.at(row, n, at - row * n);
         }
     } else {
-        // A warp's first four blocks of 256 are read at once: one latency instead of four.
-        constexpr std::uint32_t kAtOnce = 4;
+        // A warp's first two blocks of 256 are read at once: one latency instead of two.
+        constexpr std::uint32_t kAtOnce = 2;
         const SharedRowLayout layout = shared_row_layout<Format>(n);
         const std::uint32_t blocks_of_row = (n + 255) / 256;
         const std::uint32_t n_blocks = n_rows * blocks_of_row;

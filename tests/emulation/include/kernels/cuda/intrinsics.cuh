@@ -43,6 +43,8 @@ inline void wait_for_copies() {
     emulation::wait_for_copies(kPending);
 }
 
+inline void keep_order() {}
+
 inline void mma_f16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
     emulation::mma_f16(d, a, b);
 }
