@@ -15,18 +15,35 @@
 /// weights' products as 16-bit blocks, made on the way in: the values of quantize_activations.
 namespace plimsoll::kernels::cuda {
 
-/// The merge of the sub-layer before (where `sublayer_out` is not null) and the mix and norm for
-/// the next one: hc_merge, then hc_mix. The next merge's coefficients stay in `partials` for the
-/// step that merges.
-struct HcStepParams {
-    const float* sublayer_out;  // [hidden], or null: nothing to merge
-    std::uint64_t* partials;    // hc_step_partials_bytes(...), zero before the first step, between
-                                // steps only theirs
-    HcMixParams mix;  // n_tokens 1; streams in place; `coefficients` null but where they are wanted
-                      // for anything else than the next step's merge
+/// What the launch that makes a sub-layer's output does with it: hc_merge, and over the streams
+/// that result the sums that the next mix needs: every block those of its columns.
+struct DecodeMerge {
+    const float* coefficients = nullptr;  // of the mix before (DecodeMix)
+    float* streams = nullptr;             // [n_streams, hidden] in place; null: no merge
+    WeightMatrix fn;        // of the next mix: [n_streams * (n_streams + 2), n_streams * hidden]
+    float* sums = nullptr;  // decode_hc_sums_bytes(n_streams) out
+    std::uint32_t n_streams = 0;
 };
-void hc_step(const HcStepParams& params, const Launch& launch);
-[[nodiscard]] std::uint64_t hc_step_partials_bytes(std::uint32_t n_streams, std::uint32_t hidden);
+/// A token's first sums, of streams as they are; `coefficients` is null.
+void decode_hc_start(const DecodeMerge& params, const Launch& launch);
+[[nodiscard]] std::uint64_t decode_hc_sums_bytes(std::uint32_t n_streams);
+
+/// What a launch's products read in place of a row in memory: hc_mix of the streams, by every block
+/// for itself, from the sums that a DecodeMerge has left on the same device.
+struct DecodeMix {
+    const float* sums;
+    const float* base;         // as in HcMixParams
+    const float* scale;        // [3]
+    const float* norm_weight;  // [hidden]
+    const float* streams;      // [n_streams, hidden]
+    float* mixed;              // [hidden] out, for later launches
+    float* coefficients;       // [n_streams + n_streams^2] out, for the next merge
+    std::uint32_t n_streams;
+    std::uint32_t hidden;
+    std::uint32_t sinkhorn_iterations;
+    float rms_epsilon;
+    float hc_epsilon;
+};
 
 /// One product of a launch: y = W . x.
 struct DecodeProduct {
@@ -43,6 +60,13 @@ inline constexpr std::uint32_t kDecodeProductsMax = 8;
 /// Several products in one launch. Each quantised weight meets 16-bit activations, others float32.
 void decode_products(std::span<const DecodeProduct> products, float rms_epsilon,
                      const Launch& launch);
+/// The same of a mix: `input`, `norm_weight` and `rows_min` of the products are not read, and each
+/// has one group.
+void decode_mixed_products(std::span<const DecodeProduct> products, const DecodeMix& mix,
+                           const Launch& launch);
+/// One product of one group, merged into the streams: `output` is not written.
+void decode_merged_product(const DecodeProduct& product, const DecodeMerge& merge,
+                           const Launch& launch);
 
 /// The token's own row: kv normed, rotated, rounded and stored in the ring; and what `compress`
 /// does for the layer's compressors. Null g_kv: that compressor is absent.
@@ -102,15 +126,15 @@ void decode_attention(const DecodeAttentionParams& params, const Launch& launch)
                                                             std::uint32_t head_dim,
                                                             std::uint32_t rows_max);
 
-/// The router's logits and, since nothing of it hangs on them, the shared expert's gate and up.
+/// The router's logits and, since nothing of it hangs on them, the shared expert's gate and up: of
+/// a mix.
 struct DecodeRouterParams {
     WeightMatrix router;
     WeightMatrix shared_gate, shared_up;
-    const float* input;  // [hidden]
-    float* logits;       // [n_experts]
-    float* shared_mid;   // [ff_dim]
+    DecodeMix mix;
+    float* logits;      // [n_experts]
+    float* shared_mid;  // [ff_dim]
     std::uint32_t n_experts;
-    std::uint32_t hidden;
     std::uint32_t ff_dim;
     float clamp;
 };
@@ -118,7 +142,8 @@ void decode_router(const DecodeRouterParams& params, const Launch& launch);
 
 /// Routed experts of one token and the shared one. `up`: chooses the experts from the logits (each
 /// block for itself), gate and up of them: mid but for its last row, which is the router launch's.
-/// `down`: output = sum over experts by ascending slot, the shared one last.
+/// `down`: output = sum over experts by ascending slot, the shared one last; merged into the
+/// streams where `merge` has any.
 struct DecodeExpertsParams {
     const float* logits;          // [n_experts]
     const float* bias;            // or null
@@ -130,7 +155,8 @@ struct DecodeExpertsParams {
     float* mid;                // [n_experts_used + 1, ff_dim]
     std::int32_t* expert_ids;  // [n_experts_used] out
     float* expert_weights;     // [n_experts_used] out
-    float* output;             // [hidden]
+    float* output;             // [hidden], not written where it is merged
+    DecodeMerge merge;         // of `down`
     std::uint32_t n_experts;
     std::uint32_t n_experts_used;
     std::uint32_t hidden;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/decode_experts.cuh"
+#include "kernels/cuda/hc_tail.cuh"
 
 namespace plimsoll::kernels::cuda {
 namespace {
@@ -8,8 +9,6 @@ namespace {
 // Bound by the weights' bytes: with six Q2_K experts of 4096 x 2048 and a shared one of Q8_0, 25
 // MB. One block of 16 warps a multiprocessor, with all experts' products of its 32 output rows: it
 // quantises every expert's inner row, which smaller blocks would do more often.
-constexpr std::uint32_t kRowsMax = 128;
-
 /// Shared memory of a block: tables of IQ2_XXS, inner rows of the routed experts, that of the
 /// shared one, the ring, first the routed experts' and then the shared one's, partial sums of both.
 struct DownMemory {
@@ -50,6 +49,7 @@ DownMemory down_memory(const DecodeExpertsParams& params, std::uint32_t rows_max
 struct Down {
     Experts experts;
     DownMemory memory;
+    hc::Merge merge;
 };
 
 struct ChosenDown {
@@ -120,12 +120,16 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
     const std::uint32_t n_slots = experts.router.n_experts_used;
     const RowRange rows = share_of_rows(experts.hidden, gridDim.x, blockIdx.x);
     unsigned char* shared = dynamic_shared();
+    const hc::Tail tail(args.merge, rows, args.memory.size_bytes);
+    const bool merges = args.merge.streams != nullptr;
+    if (merges) tail.ask_for_fn();
     on_format(experts.shared_down_type, [&](auto format) {
         prefetch_rows<decltype(format)>(experts.shared_down.first, experts.ff_dim, rows.first,
                                         rows.last);
     });
     if (args.memory.tables_bytes != 0) fill_iq2_tables();
     wait_for_previous_kernel();
+    if (merges) tail.ask_for_streams();
     if (threadIdx.x < n_slots) ids[threadIdx.x] = experts.expert_ids[threadIdx.x];
     __syncthreads();
     on_format(experts.down_type, [&](auto format) {
@@ -144,7 +148,14 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
               [&](auto format) { sum = routed_down<decltype(format)>(args, rows, ids); });
     on_format(experts.shared_down_type,
               [&](auto format) { sum += shared_down<decltype(format)>(args, rows); });
-    if (rows.first + threadIdx.x < rows.last) experts.output[rows.first + threadIdx.x] = sum;
+    const std::uint32_t row = rows.first + threadIdx.x;
+    if (merges) {
+        tail.await_copies();
+        if (row < rows.last) tail.merge(row, sum);
+        tail.leave_sums();
+    } else if (row < rows.last) {
+        experts.output[row] = sum;
+    }
 }
 
 }  // namespace
@@ -152,15 +163,21 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
 void decode_experts_down(const DecodeExpertsParams& params, const Launch& launch) {
     check_shapes(params);
     const std::uint32_t bands = (params.hidden + 3) / 4;
-    const std::uint32_t n_blocks = std::min(
-        bands, std::max(launch.n_multiprocessors, (params.hidden + kRowsMax - 1) / kRowsMax));
-    const Down args{experts_of(params, launch),
-                    down_memory(params, (bands + n_blocks - 1) / n_blocks * 4)};
-    launch_kernel(decode_experts_down_kernel,
-                  {.grid = {n_blocks, 1, 1},
-                   .block = {kStreamThreads, 1, 1},
-                   .shared_bytes = args.memory.size_bytes},
-                  launch, args);
+    const std::uint32_t n_blocks = hc::block_count(params.hidden, launch.n_multiprocessors);
+    const std::uint32_t rows_max = (bands + n_blocks - 1) / n_blocks * 4;
+    PLIMSOLL_KERNEL_CHECK(rows_max <= kStreamThreads, "a thread has at most one row");
+    const Down args{experts_of(params, launch), down_memory(params, rows_max),
+                    hc::merge_of(params.merge)};
+    std::uint32_t shared_bytes = args.memory.size_bytes;
+    if (args.merge.streams != nullptr) {
+        PLIMSOLL_KERNEL_CHECK(args.merge.coefficients != nullptr, "there is what to merge with");
+        PLIMSOLL_KERNEL_CHECK(args.merge.hidden == params.hidden, "the streams have another width");
+        shared_bytes = hc::TailMemory(args.merge, rows_max, shared_bytes).size_bytes;
+    }
+    launch_kernel(
+        decode_experts_down_kernel,
+        {.grid = {n_blocks, 1, 1}, .block = {kStreamThreads, 1, 1}, .shared_bytes = shared_bytes},
+        launch, args);
 }
 
 }  // namespace plimsoll::kernels::cuda

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "kernels/cuda/band_stream.cuh"
-#include "kernels/cuda/decode.hpp"
+#include "kernels/cuda/hc_mix_row.cuh"
+#include "kernels/cuda/hc_tail.cuh"
 
 namespace plimsoll::kernels::cuda {
 namespace {
@@ -35,6 +35,9 @@ struct Products {
     std::uint32_t n;
     float rms_epsilon;
     const StepState* state;
+    hc::Mix mix;
+    hc::Merge merge;
+    std::uint32_t n_blocks;  // with products
 };
 
 struct OneMatrix {
@@ -42,8 +45,20 @@ struct OneMatrix {
     __device__ const WeightPlanes& operator()(std::uint32_t) const { return planes; }
 };
 
+/// A product's input from memory, behind the wait.
 template <class Format>
-__device__ void multiply(const Product& product, const Products& all, float* squares) {
+__device__ __forceinline__ void put_input(unsigned char* row, const Product& product,
+                                          std::uint32_t group, float rms_epsilon, float* squares) {
+    const float* x = product.input + std::uint64_t{group} * product.n_in;
+    RowInput input{x, product.norm_weight, 1.0f};
+    if (product.norm_weight != nullptr)
+        input.factor = row_inverse_rms(x, product.n_in, rms_epsilon, squares);
+    put_row<Format>(row, input, product.n_in, threadIdx.x / kWarp, kStreamWarps);
+}
+
+/// A block's rows: of a mix of kMixed streams, or where that is 0 of an input in memory.
+template <class Format, std::uint32_t kMixed, bool kMerges>
+__device__ void multiply(const Product& product, const Products& all, hc::MixShared& shared) {
     const std::uint32_t block = blockIdx.x - product.first_block;
     const std::uint32_t group = block / product.blocks_per_group;
     const RowRange range = share_of_rows(product.rows_per_group, product.blocks_per_group,
@@ -52,12 +67,13 @@ __device__ void multiply(const Product& product, const Products& all, float* squ
     const BandShare share{group_row + range.first, group_row + range.last,
                           product.n_in / Format::kPiece, 1};
     const StreamMemory<Format> memory(product.n_in, range.last - range.first, 1);
-    unsigned char* shared = dynamic_shared() + memory.row_bytes;
+    unsigned char* row = dynamic_shared() + memory.row_bytes;
     auto* partials = reinterpret_cast<float*>(dynamic_shared() + memory.partials_bytes);
-    const std::uint32_t warp = threadIdx.x / kWarp;
     BandStream<Format, OneMatrix> stream(share, {product.planes}, memory.ring_bytes);
+    const hc::Tail tail(all.merge, range, memory.size_bytes);
 
-    if (product.rows_min == 0) {
+    if constexpr (kMerges) tail.ask_for_fn();
+    if (kMixed != 0 || product.rows_min == 0) {
         stream.start();
         const std::uint32_t rows = kPrefetchBytes / (share.n_pieces * 16) / 4 * 4;
         const std::uint32_t from = stream.first_row_not_started();
@@ -65,36 +81,55 @@ __device__ void multiply(const Product& product, const Products& all, float* squ
                               share.row_last - from < rows ? share.row_last : from + rows);
     }
     if constexpr (Format::kIq2) fill_iq2_tables();
-    if (product.norm_weight != nullptr)
+    if constexpr (kMixed != 0) {
+        hc::begin_mix(all.mix.params, shared);
+    } else if (product.norm_weight != nullptr) {
         for (std::uint32_t e = 16 * threadIdx.x; e < product.n_in; e += 16 * kStreamThreads)
             prefetch_l2(product.norm_weight + e);
-    wait_for_previous_kernel();
-    if (product.rows_min != 0) {
-        if ((all.state->position + 1) / 4 <= product.rows_min) return;
-        stream.start();
     }
-    const float* input = product.input + std::uint64_t{group} * product.n_in;
-    RowInput row{input, product.norm_weight, 1.0f};
-    if (product.norm_weight != nullptr)
-        row.factor = row_inverse_rms(input, product.n_in, all.rms_epsilon, squares);
-    put_row<Format>(shared, row, product.n_in, warp, kStreamWarps);
+    wait_for_previous_kernel();
+    if constexpr (kMerges) tail.ask_for_streams();
+    if constexpr (kMixed != 0) {
+        hc::put_mixed_row<Format, kMixed>(row, all.mix, all.n_blocks, shared);
+    } else {
+        if (product.rows_min != 0) {
+            if ((all.state->position + 1) / 4 <= product.rows_min) return;
+            stream.start();
+        }
+        put_input<Format>(row, product, group, all.rms_epsilon, shared.squares);
+    }
     __syncthreads();
-    const SharedRow x = shared_row<Format>(shared, product.n_in);
+    const SharedRow x = shared_row<Format>(row, product.n_in);
     stream.run([&](std::uint32_t) { return x; }, partials);
+    if constexpr (kMerges) tail.await_copies();
     __syncthreads();
-    for (std::uint32_t r = share.row_first + threadIdx.x; r < share.row_last; r += kStreamThreads)
-        product.output[r] = stream.row_sum(partials, 0, r);
+    for (std::uint32_t r = share.row_first + threadIdx.x; r < share.row_last; r += kStreamThreads) {
+        const float y = stream.row_sum(partials, 0, r);
+        if constexpr (kMerges)
+            tail.merge(r, y);
+        else
+            product.output[r] = y;
+    }
+    if constexpr (kMerges) tail.leave_sums();
 }
 
+template <std::uint32_t kMixed, bool kMerges>
 __global__ void __launch_bounds__(kStreamThreads, kResidentStreams)
     decode_products_kernel(const __grid_constant__ Products all) {
-    __shared__ float squares[kWarp];
+    __shared__ hc::MixShared shared;
     allow_next_kernel();
+    if constexpr (kMixed != 0) {
+        if (blockIdx.x == all.n_blocks) {
+            hc::leave_coefficients<kMixed>(all.mix, shared);
+            return;
+        }
+    }
     std::uint32_t index = 0;
     while (index + 1 < all.n && blockIdx.x >= all.list[index + 1].first_block) ++index;
     const Product& product = all.list[index];
-    on_format(product.type,
-              [&](auto format) { multiply<decltype(format)>(product, all, squares); });
+    on_format(product.type, [&](auto format) {
+        multiply<decltype(format), kMixed, kMerges>(product, all, shared);
+    });
 }
 
 struct FormatSizes {
@@ -128,34 +163,39 @@ void check_product(const DecodeProduct& product) {
                           "only a single group is normed");
 }
 
-}  // namespace
+/// Blocks of a group of one of several products: by bytes, rounded down so that all run at once;
+/// but no empty ones, and none with more partial sums than fit.
+std::uint32_t blocks_of_group(const DecodeProduct& product, std::uint64_t total_bytes,
+                              std::uint32_t n_multiprocessors) {
+    const WeightMatrix& weight = product.weight;
+    const std::uint32_t bands = (weight.n_out / product.n_groups + 3) / 4;
+    const std::uint64_t by_bytes =
+        n_multiprocessors * weight_bytes(product) / total_bytes / product.n_groups;
+    const std::uint32_t bands_max =
+        std::max(1u, kPartialsMax / sizes_of(weight.type, weight.n_in, 0).partials);
+    return static_cast<std::uint32_t>(
+        std::clamp<std::uint64_t>(by_bytes, (bands + bands_max - 1) / bands_max, bands));
+}
 
-void decode_products(std::span<const DecodeProduct> products, float rms_epsilon,
-                     const Launch& launch) {
+/// Products over blocks; all.merge where their rows are merged. `shared_bytes` of the largest
+/// block.
+void spread(std::span<const DecodeProduct> products, const Launch& launch, Products& all,
+            std::uint32_t& shared_bytes) {
     PLIMSOLL_KERNEL_CHECK(!products.empty(), "a launch has products");
     PLIMSOLL_KERNEL_CHECK(products.size() <= kDecodeProductsMax, "too many products in a launch");
     std::uint64_t total_bytes = 0;
     for (const DecodeProduct& product : products) total_bytes += weight_bytes(product);
-    Products all{};
     all.n = static_cast<std::uint32_t>(products.size());
-    all.rms_epsilon = rms_epsilon;
     all.state = launch.state;
-    std::uint32_t n_blocks = 0;
-    std::uint32_t shared_bytes = 0;
     for (std::uint32_t i = 0; i < all.n; ++i) {
         const DecodeProduct& product = products[i];
         const WeightMatrix& weight = product.weight;
         check_product(product);
         const std::uint32_t rows = weight.n_out / product.n_groups;
-        const std::uint32_t bands = (rows + 3) / 4;
-        // Blocks by bytes, rounded down so that all run at once; but no empty ones, and none with
-        // more partial sums than fit.
-        const std::uint64_t by_bytes =
-            launch.n_multiprocessors * weight_bytes(product) / total_bytes / product.n_groups;
-        const std::uint32_t bands_max =
-            std::max(1u, kPartialsMax / sizes_of(weight.type, weight.n_in, 0).partials);
-        const auto per_group = static_cast<std::uint32_t>(
-            std::clamp<std::uint64_t>(by_bytes, (bands + bands_max - 1) / bands_max, bands));
+        const std::uint32_t per_group =
+            all.merge.streams != nullptr
+                ? hc::block_count(all.merge.hidden, launch.n_multiprocessors)
+                : blocks_of_group(product, total_bytes, launch.n_multiprocessors);
         all.list[i] = {planes_of(weight),
                        product.input,
                        product.norm_weight,
@@ -164,17 +204,65 @@ void decode_products(std::span<const DecodeProduct> products, float rms_epsilon,
                        weight.n_in,
                        rows,
                        per_group,
-                       n_blocks,
+                       all.n_blocks,
                        product.rows_min};
-        n_blocks += per_group * product.n_groups;
-        const std::uint32_t rows_max = (bands + per_group - 1) / per_group * 4;
-        shared_bytes =
-            std::max(shared_bytes, sizes_of(weight.type, weight.n_in, rows_max).shared_bytes);
+        all.n_blocks += per_group * product.n_groups;
+        const std::uint32_t rows_max = ((rows + 3) / 4 + per_group - 1) / per_group * 4;
+        std::uint32_t block_bytes = sizes_of(weight.type, weight.n_in, rows_max).shared_bytes;
+        if (all.merge.streams != nullptr)
+            block_bytes = hc::TailMemory(all.merge, rows_max, block_bytes).size_bytes;
+        shared_bytes = std::max(shared_bytes, block_bytes);
     }
-    launch_kernel(
-        decode_products_kernel,
-        {.grid = {n_blocks, 1, 1}, .block = {kStreamThreads, 1, 1}, .shared_bytes = shared_bytes},
-        launch, all);
+}
+
+template <std::uint32_t kMixed, bool kMerges>
+void launch_products(const Products& all, std::uint32_t shared_bytes, const Launch& launch) {
+    launch_kernel(decode_products_kernel<kMixed, kMerges>,
+                  {.grid = {all.n_blocks + (kMixed != 0 ? 1u : 0u), 1, 1},
+                   .block = {kStreamThreads, 1, 1},
+                   .shared_bytes = shared_bytes},
+                  launch, all);
+}
+
+}  // namespace
+
+void decode_products(std::span<const DecodeProduct> products, float rms_epsilon,
+                     const Launch& launch) {
+    Products all{};
+    std::uint32_t shared_bytes = 0;
+    all.rms_epsilon = rms_epsilon;
+    spread(products, launch, all, shared_bytes);
+    launch_products<0, false>(all, shared_bytes, launch);
+}
+
+void decode_mixed_products(std::span<const DecodeProduct> products, const DecodeMix& mix,
+                           const Launch& launch) {
+    Products all{};
+    std::uint32_t shared_bytes = 0;
+    all.mix = hc::mix_of(mix, launch);
+    for (const DecodeProduct& product : products) {
+        PLIMSOLL_KERNEL_CHECK(product.n_groups == 1, "products of a mix have one group");
+        PLIMSOLL_KERNEL_CHECK(product.weight.n_in == mix.hidden, "a mix has another width");
+    }
+    spread(products, launch, all, shared_bytes);
+    if (mix.n_streams == 4)
+        launch_products<4, false>(all, shared_bytes, launch);
+    else
+        launch_products<kStreamsMax, false>(all, shared_bytes, launch);
+}
+
+void decode_merged_product(const DecodeProduct& product, const DecodeMerge& merge,
+                           const Launch& launch) {
+    Products all{};
+    std::uint32_t shared_bytes = 0;
+    all.merge = hc::merge_of(merge);
+    PLIMSOLL_KERNEL_CHECK(all.merge.streams != nullptr && all.merge.coefficients != nullptr,
+                          "there are streams, and coefficients to merge with");
+    PLIMSOLL_KERNEL_CHECK(product.n_groups == 1, "a merged product has one group");
+    PLIMSOLL_KERNEL_CHECK(product.weight.n_out == all.merge.hidden,
+                          "the streams have another width");
+    spread({&product, 1}, launch, all, shared_bytes);
+    launch_products<0, true>(all, shared_bytes, launch);
 }
 
 }  // namespace plimsoll::kernels::cuda
