@@ -31,10 +31,12 @@ struct WeightUse {
 };
 constexpr WeightUse kWeightUses[] = {
     {W::token_embd, Use::lookup, OpKind::embed, OpKind::decode_embed},
-    {W::hc_attn_fn, Use::matrix, OpKind::hc_attn, OpKind::decode_hc_attn},
-    {W::hc_attn_scale, Use::vector, OpKind::hc_attn, OpKind::decode_hc_attn},
-    {W::hc_attn_base, Use::vector, OpKind::hc_attn, OpKind::decode_hc_attn},
-    {W::attn_norm, Use::vector, OpKind::hc_attn, OpKind::decode_hc_attn},
+    // In a decode step read by the layer before, or by decode_hc_start; priced where a layer's own
+    // streams are merged last, which of all layers together is the same.
+    {W::hc_attn_fn, Use::matrix, OpKind::hc_attn, OpKind::decode_experts_down},
+    {W::hc_attn_scale, Use::vector, OpKind::hc_attn, OpKind::decode_attn_products},
+    {W::hc_attn_base, Use::vector, OpKind::hc_attn, OpKind::decode_attn_products},
+    {W::attn_norm, Use::vector, OpKind::hc_attn, OpKind::decode_attn_products},
     {W::attn_q_a, Use::matrix, OpKind::q_a, OpKind::decode_attn_products},
     {W::attn_q_a_norm, Use::vector, OpKind::q_a, OpKind::decode_q_products},
     {W::attn_q_b, Use::matrix, OpKind::q_b, OpKind::decode_q_products},
@@ -55,10 +57,10 @@ constexpr WeightUse kWeightUses[] = {
      OpKind::decode_attn_products},
     {W::indexer_compressor_ape, Use::vector, OpKind::indexer_compress, OpKind::decode_rows},
     {W::indexer_compressor_norm, Use::vector, OpKind::indexer_compress, OpKind::decode_rows},
-    {W::hc_ffn_fn, Use::matrix, OpKind::hc_ffn, OpKind::decode_hc_ffn},
-    {W::hc_ffn_scale, Use::vector, OpKind::hc_ffn, OpKind::decode_hc_ffn},
-    {W::hc_ffn_base, Use::vector, OpKind::hc_ffn, OpKind::decode_hc_ffn},
-    {W::ffn_norm, Use::vector, OpKind::hc_ffn, OpKind::decode_hc_ffn},
+    {W::hc_ffn_fn, Use::matrix, OpKind::hc_ffn, OpKind::decode_output_b},
+    {W::hc_ffn_scale, Use::vector, OpKind::hc_ffn, OpKind::decode_router_products},
+    {W::hc_ffn_base, Use::vector, OpKind::hc_ffn, OpKind::decode_router_products},
+    {W::ffn_norm, Use::vector, OpKind::hc_ffn, OpKind::decode_router_products},
     {W::ffn_gate_inp, Use::matrix, OpKind::router, OpKind::decode_router_products},
     {W::exp_probs_b, Use::vector, OpKind::router, OpKind::decode_experts_up},
     {W::ffn_gate_tid2eid, Use::lookup, OpKind::router, OpKind::decode_experts_up},

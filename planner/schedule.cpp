@@ -33,7 +33,6 @@ public:
         if (is_f16()) decode_step();
         // Written before the first op and read until the last one.
         if (shape_.is_gpu) hold_throughout(BufferRole::step_state);
-        if (is_f16()) hold_throughout(BufferRole::hc_partials);
         return std::move(schedule_);
     }
 
@@ -76,7 +75,7 @@ private:
         using R = BufferRole;
         return role == R::streams || role == R::token_ids || role == R::mtp_streams ||
                role == R::step_state || role == R::decode_coefficients ||
-               role == R::decode_sublayer_out || role == R::hc_partials || role == R::next_token;
+               role == R::decode_sublayer_out || role == R::hc_sums || role == R::next_token;
     }
 
     void hold_throughout(BufferRole role) {
@@ -231,7 +230,7 @@ private:
             case R::attn_out: return q_width * kFloatBytes;
             case R::attn_partials:
                 return gpu::attn_partials_bytes(h.n_heads, h.head_dim, attended_rows_max());
-            case R::hc_partials: return gpu::hc_partials_bytes(h.n_streams);
+            case R::hc_sums: return gpu::hc_sums_bytes(h.n_streams);
             case R::decode_coefficients:
                 return (h.n_streams + h.n_streams * h.n_streams) * kFloatBytes;
             case R::decode_sublayer_out: return h.hidden_size * kFloatBytes;
@@ -392,13 +391,14 @@ private:
            {});
     }
 
-    /// One token in fused launches. A layer's last merge is the first thing of the launch behind
-    /// it.
+    /// One token in fused launches. A merge is the last thing of the launch that makes a
+    /// sub-layer's output, but for the last layer's; a mix is the first thing of the launch behind.
     void decode_step() {
         using R = BufferRole;
         if (shape_.first_device) {
             begin(PhaseKind::decode_embed);
             op(OpKind::decode_embed, {}, {R::streams});
+            op(OpKind::decode_hc_start, {R::streams}, {R::hc_sums});
         }
         for (const std::uint32_t ratio : {0u, 4u, 128u}) {
             if (!has_layer(ratio)) continue;
@@ -417,14 +417,12 @@ private:
 
     void decode_attention(std::uint32_t ratio) {
         using R = BufferRole;
-        op(OpKind::decode_hc_attn, {R::streams, R::decode_sublayer_out, R::hc_partials},
-           {R::streams, R::attn_in, R::hc_partials});
         std::vector<R> rows = {R::kv_rows};
         if (ratio != 0) rows.insert(rows.end(), {R::compressor_kv, R::compressor_gate});
         if (ratio == 4) rows.insert(rows.end(), {R::indexer_kv, R::indexer_gate});
         std::vector<R> projected = rows;
-        projected.push_back(R::q_lora);
-        op(OpKind::decode_attn_products, {R::attn_in}, std::move(projected));
+        projected.insert(projected.end(), {R::q_lora, R::attn_in, R::decode_coefficients});
+        op(OpKind::decode_attn_products, {R::streams, R::hc_sums}, std::move(projected));
         std::vector<R> attention_reads = {R::q};
         // Rows come behind q_products, which has weights to fetch while attn_products still runs.
         if (ratio == 4) {
@@ -440,18 +438,19 @@ private:
         }
         op(OpKind::decode_attention, std::move(attention_reads), {R::attn_out, R::attn_partials});
         op(OpKind::decode_output_a, {R::attn_out}, {R::attn_low});
-        op(OpKind::decode_output_b, {R::attn_low}, {R::decode_sublayer_out});
+        op(OpKind::decode_output_b, {R::attn_low, R::decode_coefficients, R::streams},
+           {R::streams, R::hc_sums});
     }
 
     void decode_feed_forward() {
         using R = BufferRole;
-        op(OpKind::decode_hc_ffn, {R::streams, R::decode_sublayer_out, R::hc_partials},
-           {R::streams, R::ffn_in, R::decode_coefficients, R::hc_partials});
-        op(OpKind::decode_router_products, {R::ffn_in}, {R::router_logits, R::expert_mid});
+        op(OpKind::decode_router_products, {R::streams, R::hc_sums},
+           {R::router_logits, R::expert_mid, R::ffn_in, R::decode_coefficients});
         op(OpKind::decode_experts_up, {R::ffn_in, R::router_logits},
            {R::expert_ids, R::expert_weights, R::expert_mid});
-        op(OpKind::decode_experts_down, {R::expert_ids, R::expert_weights, R::expert_mid},
-           {R::decode_sublayer_out});
+        op(OpKind::decode_experts_down,
+           {R::expert_ids, R::expert_weights, R::expert_mid, R::decode_coefficients, R::streams},
+           {R::streams, R::hc_sums, R::decode_sublayer_out});
     }
 
     void draft_head() {

@@ -46,21 +46,22 @@ enum class OpKind : std::uint8_t {
     mtp_input,  // streams, token_ids -> mtp_streams
     // A decode step of one token on a GPU: a launch each, whose work the ops above describe.
     decode_embed,           // token of step_state -> streams
-    decode_hc_attn,         // hc_ffn_merge of the layer before, hc_attn
-    decode_attn_products,   // q_a, kv, compressor, indexer_compressor; norms are left to readers
+    decode_hc_start,        // the sums over the first streams that the first layer's hc_attn needs
+    decode_attn_products,   // hc_attn; q_a, kv, compressor, indexer_compressor; norms are left to
+                            // readers
     decode_rows,            // kv norm, rope, rounding; append_window; compress, indexer_compress
     decode_q_products,      // q_b, indexer_query; norms and rotations are left to readers
     decode_indexer_select,  // indexer_q, indexer rows -> selected rows
     decode_attention,       // q, cache -> attn_out
     decode_output_a,
-    decode_output_b,
-    decode_hc_ffn,           // hc_attn_merge, hc_ffn
-    decode_router_products,  // ffn_in -> router_logits; gate and up of the shared expert
+    decode_output_b,         // output_b, hc_attn_merge, the sums that hc_ffn needs
+    decode_router_products,  // hc_ffn; ffn_in -> router_logits; gate and up of the shared expert
     decode_experts_up,       // the router's choice; gate and up of its experts
-    decode_experts_down,
-    decode_merge,   // the last layer's hc_ffn_merge
-    decode_head,    // head_in -> logits
-    decode_choose,  // logits -> next token, step_state
+    decode_experts_down,     // hc_ffn_merge, the sums for the next layer's hc_attn; of the last
+                             // layer neither
+    decode_merge,            // the last layer's hc_ffn_merge
+    decode_head,             // head_in -> logits
+    decode_choose,           // logits -> next token, step_state
     count,
 };
 
@@ -124,9 +125,9 @@ enum class BufferRole : std::uint8_t {
     expert_tiles,         // [1 + 2 * tiles] int32: which expert and assignments a tile has
     attn_out,             // [n_heads, head_dim] f32
     attn_partials,        // softmax and sums of each split of the rows
-    hc_partials,          // products of each slice of the streams, and what steps leave each other
-    decode_coefficients,  // as hc_coefficients, from one launch to the next
-    decode_sublayer_out,  // [hidden] f32, the same
+    hc_sums,              // of each slice of the streams, from a merge to the mix behind it
+    decode_coefficients,  // as hc_coefficients, from a mix to the merge behind it
+    decode_sublayer_out,  // [hidden] f32, the last layer's
     next_token,           // int32
     count,
 };
@@ -233,7 +234,7 @@ struct ScheduleShape {
 namespace gpu {
 
 /// kernels::cuda::StepState.
-inline constexpr std::uint64_t kStepStateBytes = 16 + 5 * 64 * 4;
+inline constexpr std::uint64_t kStepStateBytes = 16 + 4 * 64 * 4;
 
 /// An inner row an assignment (float16, or float32 where precise), and an output row in float32 but
 /// for the shared expert.
@@ -246,7 +247,7 @@ inline constexpr std::uint64_t kStepStateBytes = 16 + 5 * 64 * 4;
 [[nodiscard]] std::uint64_t indexer_scores_bytes(std::uint64_t tokens, std::uint64_t rows);
 [[nodiscard]] std::uint64_t attn_partials_bytes(std::uint64_t n_heads, std::uint64_t head_dim,
                                                 std::uint64_t rows_max);
-[[nodiscard]] std::uint64_t hc_partials_bytes(std::uint64_t n_streams);
+[[nodiscard]] std::uint64_t hc_sums_bytes(std::uint64_t n_streams);
 
 }  // namespace gpu
 

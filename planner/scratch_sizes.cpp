@@ -63,13 +63,11 @@ std::uint64_t attn_partials_bytes(std::uint64_t n_heads, std::uint64_t head_dim,
     return splits * align_up(n_heads, kHeadsATile) * (head_dim + 2) * kFloatBytes;
 }
 
-std::uint64_t hc_partials_bytes(std::uint64_t n_streams) {
-    // Of each slice the coefficients' products, those of the streams with one another, and a sum;
-    // and what one step leaves for the next: its number and the next merge's coefficients.
-    constexpr std::uint64_t kSlicesMax = 64;
-    constexpr std::uint64_t kTaggedBytes = 8;
+std::uint64_t hc_sums_bytes(std::uint64_t n_streams) {
+    // Of each slice the coefficients' products, and those of the streams with one another.
+    constexpr std::uint64_t kSlicesMax = 256;
     const std::uint64_t products = n_streams * (n_streams + 2) + n_streams * (n_streams + 1) / 2;
-    return (kSlicesMax * (products + 1) + 1 + n_streams * (n_streams + 1)) * kTaggedBytes;
+    return kSlicesMax * products * kFloatBytes;
 }
 
 }  // namespace gpu

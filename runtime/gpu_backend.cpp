@@ -167,8 +167,7 @@ void GpuBackend::run_chunk_layers(GpuStep& step) {
 void GpuBackend::run_decode_layers(GpuStep& step) {
     for (const LayerBinding& layer : bindings_.layers) {
         step.layer = &layer;
-        step.is_first_layer = &layer == &bindings_.layers.front();
-        step.is_last_layer = &layer == &bindings_.layers.back();
+        step.next_layer = &layer == &bindings_.layers.back() ? nullptr : &layer + 1;
         run_phase(decode_layer_phase(layer.ratio), step);
     }
     step.layer = nullptr;

@@ -7,28 +7,47 @@ using R = BufferRole;
 namespace k = kernels;
 namespace c = kernels::cuda;
 
-/// Merges what the sub-layer before left, unless it is the first, and mixes for the next one.
-/// `coefficients` null: the next merge is a step's.
-void hc_step(const GpuStep& step, const k::WeightMatrix& fn, const float* base, const float* scale,
-             const float* norm, float* mixed, bool merges, float* coefficients) {
+/// A sub-layer's weights of the hyper-connection before it.
+struct HcWeights {
+    const k::WeightMatrix& fn;
+    const float* base;
+    const float* scale;
+    const float* norm;
+};
+HcWeights attn_weights(const LayerWeights& layer) {
+    return {layer.hc_attn_fn, layer.hc_attn_base, layer.hc_attn_scale, layer.attn_norm};
+}
+HcWeights ffn_weights(const LayerWeights& layer) {
+    return {layer.hc_ffn_fn, layer.hc_ffn_base, layer.hc_ffn_scale, layer.ffn_norm};
+}
+
+/// The merge of a sub-layer's output, with the sums for the mix behind it.
+c::DecodeMerge merge_before(const GpuStep& step, const HcWeights& next) {
+    c::DecodeMerge merge{};
+    merge.coefficients = step.floats(R::decode_coefficients);
+    merge.streams = step.streams;
+    merge.fn = next.fn;
+    merge.sums = step.floats(R::hc_sums);
+    merge.n_streams = step.hyper().n_streams;
+    return merge;
+}
+
+c::DecodeMix mix_for(const GpuStep& step, const HcWeights& weights, float* mixed) {
     const Hyperparameters& hyper = step.hyper();
-    c::HcStepParams params{};
-    params.sublayer_out = merges ? step.floats(R::decode_sublayer_out) : nullptr;
-    params.partials = step.buffer<std::uint64_t>(R::hc_partials);
-    params.mix = {fn,
-                  base,
-                  scale,
-                  norm,
-                  step.streams,
-                  mixed,
-                  coefficients,
-                  1,
-                  hyper.n_streams,
-                  hyper.hidden_size,
-                  hyper.sinkhorn_iterations,
-                  hyper.rms_epsilon,
-                  hyper.hc_epsilon};
-    c::hc_step(params, step.launch);
+    c::DecodeMix mix{};
+    mix.sums = step.floats(R::hc_sums);
+    mix.base = weights.base;
+    mix.scale = weights.scale;
+    mix.norm_weight = weights.norm;
+    mix.streams = step.streams;
+    mix.mixed = mixed;
+    mix.coefficients = step.floats(R::decode_coefficients);
+    mix.n_streams = hyper.n_streams;
+    mix.hidden = hyper.hidden_size;
+    mix.sinkhorn_iterations = hyper.sinkhorn_iterations;
+    mix.rms_epsilon = hyper.rms_epsilon;
+    mix.hc_epsilon = hyper.hc_epsilon;
+    return mix;
 }
 
 c::DecodeProduct product_of(const k::WeightMatrix& weight, const float* input, float* output) {
@@ -110,20 +129,19 @@ void decode_embed(const GpuStep& step) {
              step.launch);
 }
 
-void decode_hc_attn(const GpuStep& step) {
-    const LayerWeights& weights = step.weights();
-    hc_step(step, weights.hc_attn_fn, weights.hc_attn_base, weights.hc_attn_scale,
-            weights.attn_norm, step.floats(R::attn_in), !step.is_first_layer, nullptr);
+void decode_hc_start(const GpuStep& step) {
+    c::DecodeMerge sums = merge_before(step, attn_weights(step.setting.bindings.layers[0].weights));
+    sums.coefficients = nullptr;
+    c::decode_hc_start(sums, step.launch);
 }
 
 void decode_attn_products(const GpuStep& step) {
     const LayerWeights& weights = step.weights();
-    const float* input = step.floats(R::attn_in);
     std::array<c::DecodeProduct, 6> products;
     std::size_t count = 0;
     const auto add = [&](const k::WeightMatrix& weight, R output) {
         if (weight.data == nullptr) return;
-        products[count++] = product_of(weight, input, step.floats(output));
+        products[count++] = product_of(weight, nullptr, step.floats(output));
     };
     add(weights.q_a, R::q_lora);
     add(weights.kv, R::kv_rows);
@@ -131,7 +149,9 @@ void decode_attn_products(const GpuStep& step) {
     add(weights.compressor_gate, R::compressor_gate);
     add(weights.indexer_compressor_kv, R::indexer_kv);
     add(weights.indexer_compressor_gate, R::indexer_gate);
-    multiply(step, {products.data(), count});
+    c::decode_mixed_products({products.data(), count},
+                             mix_for(step, attn_weights(weights), step.floats(R::attn_in)),
+                             step.launch);
 }
 
 void decode_rows(const GpuStep& step) {
@@ -223,16 +243,8 @@ void decode_output_a(const GpuStep& step) {
 }
 
 void decode_output_b(const GpuStep& step) {
-    const c::DecodeProduct product = product_of(step.weights().output_b, step.floats(R::attn_low),
-                                                step.floats(R::decode_sublayer_out));
-    multiply(step, {&product, 1});
-}
-
-void decode_hc_ffn(const GpuStep& step) {
-    const LayerWeights& weights = step.weights();
-    hc_step(step, weights.hc_ffn_fn, weights.hc_ffn_base, weights.hc_ffn_scale, weights.ffn_norm,
-            step.floats(R::ffn_in), true,
-            step.is_last_layer ? step.floats(R::decode_coefficients) : nullptr);
+    c::decode_merged_product(product_of(step.weights().output_b, step.floats(R::attn_low), nullptr),
+                             merge_before(step, ffn_weights(step.weights())), step.launch);
 }
 
 void decode_router_products(const GpuStep& step) {
@@ -242,12 +254,11 @@ void decode_router_products(const GpuStep& step) {
     params.router = weights.router;
     params.shared_gate = weights.shared_gate;
     params.shared_up = weights.shared_up;
-    params.input = step.floats(R::ffn_in);
+    params.mix = mix_for(step, ffn_weights(weights), step.floats(R::ffn_in));
     params.logits = step.floats(R::router_logits);
     params.shared_mid =
         step.floats(R::expert_mid) + std::uint64_t{hyper.n_experts_used} * hyper.expert_ff_dim;
     params.n_experts = hyper.n_experts;
-    params.hidden = hyper.hidden_size;
     params.ff_dim = hyper.expert_ff_dim;
     params.clamp = step.layer->swiglu_clamp;
     c::decode_router(params, step.launch);
@@ -258,7 +269,10 @@ void decode_experts_up(const GpuStep& step) {
 }
 
 void decode_experts_down(const GpuStep& step) {
-    c::decode_experts_down(expert_params(step), step.launch);
+    c::DecodeExpertsParams params = expert_params(step);
+    if (step.next_layer != nullptr)
+        params.merge = merge_before(step, attn_weights(step.next_layer->weights));
+    c::decode_experts_down(params, step.launch);
 }
 
 void decode_merge(const GpuStep& step) {

@@ -34,7 +34,7 @@ void mtp_input(const GpuStep& step);
 
 // One token (gpu_decode_ops.cpp).
 void decode_embed(const GpuStep& step);
-void decode_hc_attn(const GpuStep& step);
+void decode_hc_start(const GpuStep& step);
 void decode_attn_products(const GpuStep& step);
 void decode_rows(const GpuStep& step);
 void decode_q_products(const GpuStep& step);
@@ -42,7 +42,6 @@ void decode_indexer_select(const GpuStep& step);
 void decode_attention(const GpuStep& step);
 void decode_output_a(const GpuStep& step);
 void decode_output_b(const GpuStep& step);
-void decode_hc_ffn(const GpuStep& step);
 void decode_router_products(const GpuStep& step);
 void decode_experts_up(const GpuStep& step);
 void decode_experts_down(const GpuStep& step);

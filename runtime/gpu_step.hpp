@@ -29,10 +29,9 @@ struct GpuStep {
     const std::int32_t* token_ids = nullptr;  // [T]
     float* streams = nullptr;                 // [T, n_streams, hidden] of the main model or draft
     const PhaseBuffers* buffers = nullptr;
-    const LayerBinding* layer = nullptr;  // null outside layers
-    const HeadBinding* head = nullptr;    // null outside heads
-    bool is_first_layer = false;          // of a decode step: nothing is to be merged yet
-    bool is_last_layer = false;           // of a decode step: no step's launch merges behind it
+    const LayerBinding* layer = nullptr;       // null outside layers
+    const HeadBinding* head = nullptr;         // null outside heads
+    const LayerBinding* next_layer = nullptr;  // in a decode step; null behind the last one
 
     [[nodiscard]] const Hyperparameters& hyper() const { return setting.hyper; }
     [[nodiscard]] const LayerWeights& weights() const { return layer->weights; }

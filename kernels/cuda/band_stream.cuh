@@ -115,6 +115,11 @@ public:
         for (std::uint32_t unit = 0; unit < kRingUnits; ++unit) fetch(unit % Format::kSteps, unit);
     }
 
+    /// The state that start() has left another stream of the same share, without its copies.
+    __device__ void resume() {
+        for (std::uint32_t task = 0; task < kRingUnits / Format::kSteps; ++task) advance(fetched_);
+    }
+
     /// The row behind those that the block's first units read.
     __device__ std::uint32_t first_row_not_started() const {
         const std::uint32_t n_started = kStreamWarps * kRingUnits / Format::kSteps;

@@ -151,6 +151,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
     const std::uint32_t row = rows.first + threadIdx.x;
     if (merges) {
         tail.await_copies();
+        __syncthreads();
         if (row < rows.last) tail.merge(row, sum);
         tail.leave_sums();
     } else if (row < rows.last) {

@@ -45,91 +45,135 @@ struct OneMatrix {
     __device__ const WeightPlanes& operator()(std::uint32_t) const { return planes; }
 };
 
-/// A product's input from memory, behind the wait.
+/// A block's share of a product's rows.
 template <class Format>
-__device__ __forceinline__ void put_input(unsigned char* row, const Product& product,
-                                          std::uint32_t group, float rms_epsilon, float* squares) {
-    const float* x = product.input + std::uint64_t{group} * product.n_in;
-    RowInput input{x, product.norm_weight, 1.0f};
-    if (product.norm_weight != nullptr)
-        input.factor = row_inverse_rms(x, product.n_in, rms_epsilon, squares);
-    put_row<Format>(row, input, product.n_in, threadIdx.x / kWarp, kStreamWarps);
-}
-
-/// A block's rows: of a mix of kMixed streams, or where that is 0 of an input in memory.
-template <class Format, std::uint32_t kMixed, bool kMerges>
-__device__ void multiply(const Product& product, const Products& all, hc::MixShared& shared) {
+__device__ __forceinline__ BandShare share_of(const Product& product, std::uint32_t group) {
     const std::uint32_t block = blockIdx.x - product.first_block;
-    const std::uint32_t group = block / product.blocks_per_group;
     const RowRange range = share_of_rows(product.rows_per_group, product.blocks_per_group,
                                          block - group * product.blocks_per_group);
-    const std::uint32_t group_row = group * product.rows_per_group;
-    const BandShare share{group_row + range.first, group_row + range.last,
-                          product.n_in / Format::kPiece, 1};
-    const StreamMemory<Format> memory(product.n_in, range.last - range.first, 1);
-    unsigned char* row = dynamic_shared() + memory.row_bytes;
-    auto* partials = reinterpret_cast<float*>(dynamic_shared() + memory.partials_bytes);
-    BandStream<Format, OneMatrix> stream(share, {product.planes}, memory.ring_bytes);
-    const hc::Tail tail(all.merge, range, memory.size_bytes);
-
-    if constexpr (kMerges) tail.ask_for_fn();
-    if (kMixed != 0 || product.rows_min == 0) {
-        stream.start();
-        const std::uint32_t rows = kPrefetchBytes / (share.n_pieces * 16) / 4 * 4;
-        const std::uint32_t from = stream.first_row_not_started();
-        prefetch_rows<Format>(product.planes, product.n_in, from,
-                              share.row_last - from < rows ? share.row_last : from + rows);
-    }
-    if constexpr (Format::kIq2) fill_iq2_tables();
-    if constexpr (kMixed != 0) {
-        hc::begin_mix(all.mix.params, shared);
-    } else if (product.norm_weight != nullptr) {
-        for (std::uint32_t e = 16 * threadIdx.x; e < product.n_in; e += 16 * kStreamThreads)
-            prefetch_l2(product.norm_weight + e);
-    }
-    wait_for_previous_kernel();
-    if constexpr (kMerges) tail.ask_for_streams();
-    if constexpr (kMixed != 0) {
-        hc::put_mixed_row<Format, kMixed>(row, all.mix, all.n_blocks, shared);
-    } else {
-        if (product.rows_min != 0) {
-            if ((all.state->position + 1) / 4 <= product.rows_min) return;
-            stream.start();
-        }
-        put_input<Format>(row, product, group, all.rms_epsilon, shared.squares);
-    }
-    __syncthreads();
-    const SharedRow x = shared_row<Format>(row, product.n_in);
-    stream.run([&](std::uint32_t) { return x; }, partials);
-    if constexpr (kMerges) tail.await_copies();
-    __syncthreads();
-    for (std::uint32_t r = share.row_first + threadIdx.x; r < share.row_last; r += kStreamThreads) {
-        const float y = stream.row_sum(partials, 0, r);
-        if constexpr (kMerges)
-            tail.merge(r, y);
-        else
-            product.output[r] = y;
-    }
-    if constexpr (kMerges) tail.leave_sums();
+    const std::uint32_t first = group * product.rows_per_group;
+    return {first + range.first, first + range.last, product.n_in / Format::kPiece, 1};
 }
 
-template <std::uint32_t kMixed, bool kMerges>
-__global__ void __launch_bounds__(kStreamThreads, kResidentStreams)
-    decode_products_kernel(const __grid_constant__ Products all) {
-    __shared__ hc::MixShared shared;
-    allow_next_kernel();
-    if constexpr (kMixed != 0) {
-        if (blockIdx.x == all.n_blocks) {
-            hc::leave_coefficients<kMixed>(all.mix, shared);
-            return;
-        }
+/// Before the wait: the first weights.
+template <class Format>
+__device__ __forceinline__ void start(BandStream<Format, OneMatrix>& stream, const Product& product,
+                                      const BandShare& share) {
+    stream.start();
+    const std::uint32_t rows = kPrefetchBytes / (share.n_pieces * 16) / 4 * 4;
+    const std::uint32_t from = stream.first_row_not_started();
+    prefetch_rows<Format>(product.planes, product.n_in, from,
+                          share.row_last - from < rows ? share.row_last : from + rows);
+}
+
+/// The products with the row in shared memory, once the block has it: finish(row, y) for each of
+/// the share's rows. The block meets behind ready().
+template <class Format, class Ready, class Finish>
+__device__ __forceinline__ void run(BandStream<Format, OneMatrix>& stream, const Product& product,
+                                    const BandShare& share, const Ready& ready,
+                                    const Finish& finish) {
+    const StreamMemory<Format> memory(product.n_in, share.row_last - share.row_first, 1);
+    auto* partials = reinterpret_cast<float*>(dynamic_shared() + memory.partials_bytes);
+    __syncthreads();
+    const SharedRow x = shared_row<Format>(dynamic_shared() + memory.row_bytes, product.n_in);
+    stream.run([&](std::uint32_t) { return x; }, partials);
+    ready();
+    __syncthreads();
+    for (std::uint32_t r = share.row_first + threadIdx.x; r < share.row_last; r += kStreamThreads)
+        finish(r, stream.row_sum(partials, 0, r));
+}
+
+/// Rows whose input lies in memory; merged or stored.
+template <class Format, bool kMerges>
+__device__ void multiply(const Product& product, const Products& all, float* squares) {
+    const std::uint32_t group = (blockIdx.x - product.first_block) / product.blocks_per_group;
+    const BandShare share = share_of<Format>(product, group);
+    const StreamMemory<Format> memory(product.n_in, share.row_last - share.row_first, 1);
+    BandStream<Format, OneMatrix> stream(share, {product.planes}, memory.ring_bytes);
+    const hc::Tail tail(all.merge, {share.row_first, share.row_last}, memory.size_bytes);
+
+    if constexpr (kMerges) tail.ask_for_fn();
+    if (product.rows_min == 0) start(stream, product, share);
+    if constexpr (Format::kIq2) fill_iq2_tables();
+    if (product.norm_weight != nullptr)
+        for (std::uint32_t e = 16 * threadIdx.x; e < product.n_in; e += 16 * kStreamThreads)
+            prefetch_l2(product.norm_weight + e);
+    wait_for_previous_kernel();
+    if (product.rows_min != 0) {
+        if ((all.state->position + 1) / 4 <= product.rows_min) return;
+        stream.start();
     }
+    if constexpr (kMerges) tail.ask_for_streams();
+    const float* input = product.input + std::uint64_t{group} * product.n_in;
+    RowInput row{input, product.norm_weight, 1.0f};
+    if (product.norm_weight != nullptr)
+        row.factor = row_inverse_rms(input, product.n_in, all.rms_epsilon, squares);
+    put_row<Format>(dynamic_shared() + memory.row_bytes, row, product.n_in, threadIdx.x / kWarp,
+                    kStreamWarps);
+    if constexpr (kMerges) {
+        run(
+            stream, product, share, [&] { tail.await_copies(); },
+            [&](std::uint32_t r, float y) { tail.merge(r, y); });
+        tail.leave_sums();
+    } else {
+        run(
+            stream, product, share, [] {},
+            [&](std::uint32_t r, float y) { product.output[r] = y; });
+    }
+}
+
+/// Rows whose input is a mix of the streams.
+template <class Format, std::uint32_t kStreams>
+__device__ void multiply_mix(const Product& product, const Products& all, hc::MixShared& shared) {
+    {
+        const BandShare share = share_of<Format>(product, 0);
+        const StreamMemory<Format> memory(product.n_in, share.row_last - share.row_first, 1);
+        BandStream<Format, OneMatrix> stream(share, {product.planes}, memory.ring_bytes);
+        start(stream, product, share);
+        if (threadIdx.x == 0) shared.share = share;
+    }
+    if constexpr (Format::kIq2) fill_iq2_tables();
+    hc::begin_mix(all.mix.params, shared);
+    wait_for_previous_kernel();
+    hc::put_mixed_row<Format, kStreams>(dynamic_shared() + kTablesBytes<Format>, all.mix,
+                                        all.n_blocks, shared);
+    const BandShare share = shared.share;
+    const StreamMemory<Format> memory(product.n_in, share.row_last - share.row_first, 1);
+    BandStream<Format, OneMatrix> stream(share, {product.planes}, memory.ring_bytes);
+    stream.resume();
+    run(
+        stream, product, share, [] {}, [&](std::uint32_t r, float y) { product.output[r] = y; });
+}
+
+__device__ __forceinline__ const Product& product_of_block(const Products& all) {
     std::uint32_t index = 0;
     while (index + 1 < all.n && blockIdx.x >= all.list[index + 1].first_block) ++index;
-    const Product& product = all.list[index];
-    on_format(product.type, [&](auto format) {
-        multiply<decltype(format), kMixed, kMerges>(product, all, shared);
-    });
+    return all.list[index];
+}
+
+template <bool kMerges>
+__global__ void __launch_bounds__(kStreamThreads, kResidentStreams)
+    decode_products_kernel(const __grid_constant__ Products all) {
+    __shared__ float squares[kStreamWarps];
+    allow_next_kernel();
+    const Product& product = product_of_block(all);
+    on_format(product.type,
+              [&](auto format) { multiply<decltype(format), kMerges>(product, all, squares); });
+}
+
+/// One block more than have products makes the coefficients of the next merge.
+template <std::uint32_t kStreams>
+__global__ void __launch_bounds__(kStreamThreads, kResidentStreams)
+    decode_mixed_products_kernel(const __grid_constant__ Products all) {
+    __shared__ hc::MixShared shared;
+    allow_next_kernel();
+    if (blockIdx.x == all.n_blocks) {
+        hc::leave_coefficients<kStreams>(all.mix, shared);
+        return;
+    }
+    const Product& product = product_of_block(all);
+    on_format(product.type,
+              [&](auto format) { multiply_mix<decltype(format), kStreams>(product, all, shared); });
 }
 
 struct FormatSizes {
@@ -215,13 +259,12 @@ void spread(std::span<const DecodeProduct> products, const Launch& launch, Produ
     }
 }
 
-template <std::uint32_t kMixed, bool kMerges>
-void launch_products(const Products& all, std::uint32_t shared_bytes, const Launch& launch) {
-    launch_kernel(decode_products_kernel<kMixed, kMerges>,
-                  {.grid = {all.n_blocks + (kMixed != 0 ? 1u : 0u), 1, 1},
-                   .block = {kStreamThreads, 1, 1},
-                   .shared_bytes = shared_bytes},
-                  launch, all);
+void launch_products(void (*kernel)(Products), const Products& all, std::uint32_t n_blocks,
+                     std::uint32_t shared_bytes, const Launch& launch) {
+    launch_kernel(
+        kernel,
+        {.grid = {n_blocks, 1, 1}, .block = {kStreamThreads, 1, 1}, .shared_bytes = shared_bytes},
+        launch, all);
 }
 
 }  // namespace
@@ -232,7 +275,7 @@ void decode_products(std::span<const DecodeProduct> products, float rms_epsilon,
     std::uint32_t shared_bytes = 0;
     all.rms_epsilon = rms_epsilon;
     spread(products, launch, all, shared_bytes);
-    launch_products<0, false>(all, shared_bytes, launch);
+    launch_products(decode_products_kernel<false>, all, all.n_blocks, shared_bytes, launch);
 }
 
 void decode_mixed_products(std::span<const DecodeProduct> products, const DecodeMix& mix,
@@ -245,10 +288,9 @@ void decode_mixed_products(std::span<const DecodeProduct> products, const Decode
         PLIMSOLL_KERNEL_CHECK(product.weight.n_in == mix.hidden, "a mix has another width");
     }
     spread(products, launch, all, shared_bytes);
-    if (mix.n_streams == 4)
-        launch_products<4, false>(all, shared_bytes, launch);
-    else
-        launch_products<kStreamsMax, false>(all, shared_bytes, launch);
+    launch_products(mix.n_streams == 4 ? decode_mixed_products_kernel<4>
+                                       : decode_mixed_products_kernel<kStreamsMax>,
+                    all, all.n_blocks + 1, shared_bytes, launch);
 }
 
 void decode_merged_product(const DecodeProduct& product, const DecodeMerge& merge,
@@ -262,7 +304,7 @@ void decode_merged_product(const DecodeProduct& product, const DecodeMerge& merg
     PLIMSOLL_KERNEL_CHECK(product.weight.n_out == all.merge.hidden,
                           "the streams have another width");
     spread({&product, 1}, launch, all, shared_bytes);
-    launch_products<0, true>(all, shared_bytes, launch);
+    launch_products(decode_products_kernel<true>, all, all.n_blocks, shared_bytes, launch);
 }
 
 }  // namespace plimsoll::kernels::cuda

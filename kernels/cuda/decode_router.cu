@@ -29,66 +29,74 @@ struct RouterPlanes {
 };
 
 /// The products of some rows of n_matrices; then finish(stream, partials, row) for each row.
-template <class Format, std::uint32_t kMixed, class Planes, class Finish>
+template <class Format, std::uint32_t kStreams, class Planes, class Finish>
 __device__ void stream_rows(const Router& args, const RowRange& rows, std::uint32_t n_matrices,
                             const Planes& planes, hc::MixShared& shared, const Finish& finish) {
     const std::uint32_t hidden = args.mix.params.hidden;
-    const StreamMemory<Format> memory(hidden, rows.last - rows.first, n_matrices);
-    unsigned char* row_memory = dynamic_shared() + memory.row_bytes;
-    auto* partials = reinterpret_cast<float*>(dynamic_shared() + memory.partials_bytes);
-    BandStream<Format, Planes> stream({rows.first, rows.last, hidden / Format::kPiece, n_matrices},
-                                      planes, memory.ring_bytes);
-    stream.start();
-    for (std::uint32_t matrix = 0; matrix < n_matrices; ++matrix)
-        prefetch_rows<Format>(planes(matrix), hidden, rows.first, rows.last);
+    unsigned char* row_memory = dynamic_shared() + kTablesBytes<Format>;
+    {
+        const BandShare share{rows.first, rows.last, hidden / Format::kPiece, n_matrices};
+        const StreamMemory<Format> memory(hidden, rows.last - rows.first, n_matrices);
+        BandStream<Format, Planes> stream(share, planes, memory.ring_bytes);
+        stream.start();
+        for (std::uint32_t matrix = 0; matrix < n_matrices; ++matrix)
+            prefetch_rows<Format>(planes(matrix), hidden, rows.first, rows.last);
+        if (threadIdx.x == 0) shared.share = share;
+    }
     if constexpr (Format::kIq2) fill_iq2_tables();
     hc::begin_mix(args.mix.params, shared);
     wait_for_previous_kernel();
-    hc::put_mixed_row<Format, kMixed>(row_memory, args.mix,
-                                      args.n_router_blocks + args.n_shared_blocks, shared);
+    hc::put_mixed_row<Format, kStreams>(row_memory, args.mix,
+                                        args.n_router_blocks + args.n_shared_blocks, shared);
+    const BandShare share = shared.share;
+    const StreamMemory<Format> memory(hidden, share.row_last - share.row_first, n_matrices);
+    BandStream<Format, Planes> stream(share, planes, memory.ring_bytes);
+    stream.resume();
+    auto* partials = reinterpret_cast<float*>(dynamic_shared() + memory.partials_bytes);
     __syncthreads();
     const SharedRow x = shared_row<Format>(row_memory, hidden);
     stream.run([&](std::uint32_t) { return x; }, partials);
     __syncthreads();
-    for (std::uint32_t row = rows.first + threadIdx.x; row < rows.last; row += kStreamThreads)
+    for (std::uint32_t row = share.row_first + threadIdx.x; row < share.row_last;
+         row += kStreamThreads)
         finish(stream, partials, row);
 }
 
-template <class Format, std::uint32_t kMixed>
+template <class Format, std::uint32_t kStreams>
 __device__ void router_rows(const Router& args, hc::MixShared& shared) {
-    stream_rows<Format, kMixed>(args,
-                                share_of_rows(args.n_experts, args.n_router_blocks, blockIdx.x), 1,
-                                RouterPlanes{args.router}, shared,
-                                [&](const auto& stream, const float* partials, std::uint32_t row) {
-                                    args.logits[row] = stream.row_sum(partials, 0, row);
-                                });
+    stream_rows<Format, kStreams>(
+        args, share_of_rows(args.n_experts, args.n_router_blocks, blockIdx.x), 1,
+        RouterPlanes{args.router}, shared,
+        [&](const auto& stream, const float* partials, std::uint32_t row) {
+            args.logits[row] = stream.row_sum(partials, 0, row);
+        });
 }
 
-template <class Format, std::uint32_t kMixed>
+template <class Format, std::uint32_t kStreams>
 __device__ void shared_rows(const Router& args, hc::MixShared& shared) {
     const std::uint32_t block = blockIdx.x - args.n_router_blocks;
-    stream_rows<Format, kMixed>(args, share_of_rows(args.ff_dim, args.n_shared_blocks, block), 2,
-                                GateAndUp{args.shared_gate, args.shared_up}, shared,
-                                [&](const auto& stream, const float* partials, std::uint32_t row) {
-                                    args.shared_mid[row] =
-                                        swiglu(stream.row_sum(partials, 0, row),
-                                               stream.row_sum(partials, 1, row), args.clamp);
-                                });
+    stream_rows<Format, kStreams>(
+        args, share_of_rows(args.ff_dim, args.n_shared_blocks, block), 2,
+        GateAndUp{args.shared_gate, args.shared_up}, shared,
+        [&](const auto& stream, const float* partials, std::uint32_t row) {
+            args.shared_mid[row] = swiglu(stream.row_sum(partials, 0, row),
+                                          stream.row_sum(partials, 1, row), args.clamp);
+        });
 }
 
-template <std::uint32_t kMixed>
+template <std::uint32_t kStreams>
 __global__ void __launch_bounds__(kStreamThreads, kResidentStreams)
     decode_router_kernel(const __grid_constant__ Router args) {
     __shared__ hc::MixShared shared;
     allow_next_kernel();
     if (blockIdx.x < args.n_router_blocks)
         on_format(args.router_type,
-                  [&](auto format) { router_rows<decltype(format), kMixed>(args, shared); });
+                  [&](auto format) { router_rows<decltype(format), kStreams>(args, shared); });
     else if (blockIdx.x < args.n_router_blocks + args.n_shared_blocks)
         on_format(args.shared_type,
-                  [&](auto format) { shared_rows<decltype(format), kMixed>(args, shared); });
+                  [&](auto format) { shared_rows<decltype(format), kStreams>(args, shared); });
     else
-        hc::leave_coefficients<kMixed>(args.mix, shared);
+        hc::leave_coefficients<kStreams>(args.mix, shared);
 }
 
 }  // namespace

@@ -32,35 +32,66 @@ inline Mix mix_of(const DecodeMix& params, const Launch& launch) {
     return {params, block_count(params.hidden, launch.n_multiprocessors)};
 }
 
-/// What a block shares while it mixes.
+/// What a block shares while it mixes. A thread's columns take the registers that its weights'
+/// stream would: the stream's share lies here meanwhile.
 struct MixShared {
     float sums[kSumsMax];
     float base[kStreamsMax];
     float scale_pre;
     float squares[kStreamWarps];
     float logits[kCoefficientsMax];
+    BandShare share;
 };
 
-/// Adds up sums `value_of(i)`, i < n_wanted, over all blocks, into shared.sums by their names. The
-/// block meets behind it.
-template <class ValueOf>
-__device__ __forceinline__ void add_sums(const Mix& mix, std::uint32_t n_wanted,
-                                         const ValueOf& value_of, MixShared& shared) {
-    constexpr std::uint32_t kAtOnce = 4;
-    const std::uint32_t lane = threadIdx.x % kWarp;
-    for (std::uint32_t i = threadIdx.x / kWarp; i < n_wanted; i += kStreamWarps) {
-        const std::uint32_t value = value_of(i);
-        const float* from = mix.params.sums + value * kBlocksMax;
-        float sum = 0.0f;
-        for (std::uint32_t first = lane; first < mix.n_blocks; first += kAtOnce * kWarp) {
-            float parts[kAtOnce];
+/// A lane's terms of one sum over all blocks, on their way.
+struct Terms {
+    static constexpr std::uint32_t kCount = kBlocksMax / kWarp;
+    float terms[kCount];
+
+    __device__ __forceinline__ Terms(const Mix& mix, std::uint32_t value) {
+        const std::uint32_t lane = threadIdx.x % kWarp;
+        const float* from = mix.params.sums + value * kBlocksMax + lane;
 #pragma unroll
-            for (std::uint32_t k = 0; k < kAtOnce; ++k)
-                parts[k] = first + k * kWarp < mix.n_blocks ? from[first + k * kWarp] : 0.0f;
-            sum += (parts[0] + parts[1]) + (parts[2] + parts[3]);
-        }
-        sum = warp_sum(sum);
-        if (lane == 0) shared.sums[value] = sum;
+        for (std::uint32_t i = 0; i < kCount; ++i)
+            terms[i] = lane + i * kWarp < mix.n_blocks ? from[i * kWarp] : 0.0f;
+    }
+    /// The sum, to all lanes.
+    [[nodiscard]] __device__ __forceinline__ float total() const {
+        float sum = terms[0];
+#pragma unroll
+        for (std::uint32_t i = 1; i < kCount; ++i) sum += terms[i];
+        return warp_sum(sum);
+    }
+};
+
+/// Which sums are wanted: names value(i) for i < count.
+template <class Value>
+struct Wanted {
+    std::uint32_t count;
+    Value value;
+};
+template <class Value>
+Wanted(std::uint32_t, Value) -> Wanted<Value>;
+
+/// Asks for the warp's first sum. A warp for which there is none asks for what another does.
+template <class Value>
+__device__ __forceinline__ Terms ask_for_sums(const Mix& mix, const Wanted<Value>& wanted) {
+    return Terms(mix, wanted.value(threadIdx.x / kWarp % wanted.count));
+}
+/// Adds up the wanted sums over all blocks, into shared.sums by their names: each warp the one that
+/// it has asked for, and then those that are left. The block meets behind it.
+template <class Value>
+__device__ __forceinline__ void add_sums(const Mix& mix, const Wanted<Value>& wanted,
+                                         const Terms& first, MixShared& shared) {
+    const std::uint32_t lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    if (warp < wanted.count) {
+        const float sum = first.total();
+        if (lane == 0) shared.sums[wanted.value(warp)] = sum;
+    }
+#pragma unroll 1
+    for (std::uint32_t i = warp + kStreamWarps; i < wanted.count; i += kStreamWarps) {
+        const float sum = Terms(mix, wanted.value(i)).total();
+        if (lane == 0) shared.sums[wanted.value(i)] = sum;
     }
     __syncthreads();
 }
@@ -73,60 +104,77 @@ __device__ __forceinline__ float streams_scale(const DecodeMix& mix, std::uint32
     return inverse_rms(squares, n * mix.hidden, mix.rms_epsilon);
 }
 
-/// Eight columns of all streams; kept in registers where there are four.
-template <std::uint32_t kStreams>
-struct EightColumns {
-    static constexpr bool kHeld = kStreams == 4;
-    std::uint32_t first;
-    float4 held[kHeld ? kStreams : 1][2];
-
-    __device__ __forceinline__ EightColumns(const DecodeMix& mix, std::uint32_t column)
-        : first(column), held{} {
-        if constexpr (kHeld) {
-            if (column >= mix.hidden) return;
-#pragma unroll
-            for (std::uint32_t s = 0; s < kStreams; ++s) load(mix, s, held[s]);
-        }
-    }
-    __device__ __forceinline__ void load(const DecodeMix& mix, std::uint32_t stream,
-                                         float4 (&to)[2]) const {
-        const auto* from =
-            reinterpret_cast<const float4*>(mix.streams + stream * mix.hidden + first);
-        to[0] = from[0];
-        to[1] = from[1];
-    }
-    /// sum_s pre[s] X[s]; zeros past the end of the row.
-    __device__ __forceinline__ void mix_into(const DecodeMix& mix, const float (&pre)[kStreams],
-                                             float (&u)[8]) const {
-        float4 low{}, high{};
-        if (first < mix.hidden) {
-#pragma unroll
-            for (std::uint32_t s = 0; s < kStreams; ++s) {
-                if (!kHeld && s >= mix.n_streams) break;
-                float4 x[2];
-                if constexpr (kHeld)
-                    x[0] = held[s][0], x[1] = held[s][1];
-                else
-                    load(mix, s, x);
-                low = multiply_add(pre[s], x[0], low);
-                high = multiply_add(pre[s], x[1], high);
-            }
-        }
-        u[0] = low.x, u[1] = low.y, u[2] = low.z, u[3] = low.w;
-        u[4] = high.x, u[5] = high.y, u[6] = high.z, u[7] = high.w;
-    }
-};
-
 /// The columns of a thread in round `round`: the 256 of a warp follow one another.
 __device__ __forceinline__ std::uint32_t column_of(std::uint32_t round) {
     return 8 * (round * kStreamThreads + threadIdx.x);
 }
+__device__ __forceinline__ std::uint32_t round_count(std::uint32_t hidden) {
+    return (hidden + 8 * kStreamThreads - 1) / (8 * kStreamThreads);
+}
 
-/// |u|^2 by the quadratic form, or summed over all columns, of which the thread may hold the first.
+struct Eight {
+    float4 low, high;
+};
+/// [column, column + 8) of a row; zeros past its end.
+__device__ __forceinline__ Eight load_columns(const float* row, std::uint32_t column,
+                                              std::uint32_t n) {
+    const auto* from = reinterpret_cast<const float4*>(row + column);
+    return column < n ? Eight{from[0], from[1]} : Eight{};
+}
+
+/// Eight columns of the streams. Four streams are asked for at once, others as they are needed.
+template <std::uint32_t kStreams>
+struct StreamColumns {
+    static constexpr bool kAtOnce = kStreams == 4;
+    std::uint32_t column;
+    Eight asked[kAtOnce ? kStreams : 1];
+
+    __device__ __forceinline__ StreamColumns(const DecodeMix& mix, std::uint32_t first)
+        : column(first) {
+        if constexpr (kAtOnce) {
+#pragma unroll
+            for (std::uint32_t s = 0; s < kStreams; ++s) asked[s] = load(mix, s);
+        }
+    }
+    [[nodiscard]] __device__ __forceinline__ Eight load(const DecodeMix& mix,
+                                                        std::uint32_t s) const {
+        return load_columns(mix.streams + s * mix.hidden, column, mix.hidden);
+    }
+    /// sum_s pre[s] X[s].
+    [[nodiscard]] __device__ __forceinline__ Eight mixed(const DecodeMix& mix,
+                                                         const float (&pre)[kStreams]) const {
+        Eight u{};
+#pragma unroll
+        for (std::uint32_t s = 0; s < kStreams; ++s) {
+            if (!kAtOnce && s >= mix.n_streams) break;
+            const Eight x = kAtOnce ? asked[kAtOnce ? s : 0] : load(mix, s);
+            u.low = multiply_add(pre[s], x.low, u.low);
+            u.high = multiply_add(pre[s], x.high, u.high);
+        }
+        return u;
+    }
+};
+
+/// The factors of the streams from their sums.
+template <std::uint32_t kStreams>
+__device__ __forceinline__ void make_pre(const DecodeMix& mix, const MixShared& shared,
+                                         float (&pre)[kStreams]) {
+    const std::uint32_t n = kStreams == 4 ? 4 : mix.n_streams;
+    // A lane a stream: exponentials and divisions are made once.
+    const float scale = streams_scale(mix, n, shared) * shared.scale_pre;
+    const std::uint32_t lane = threadIdx.x % kStreamsMax;
+    const float own =
+        lane < n ? sigmoid(shared.sums[lane] * scale + shared.base[lane]) + mix.hc_epsilon : 0.0f;
+#pragma unroll
+    for (std::uint32_t s = 0; s < kStreams; ++s)
+        pre[s] = __shfl_sync(kAllLanes, own, static_cast<int>(s));
+}
+
+/// |u|^2 by the quadratic form, or summed over all columns, of which `first` are the thread's
+/// first.
 template <std::uint32_t kStreams>
 __device__ __forceinline__ float mixed_squares(const DecodeMix& mix, const float (&pre)[kStreams],
-                                               const EightColumns<kStreams>& own,
-                                               MixShared& shared) {
+                                               const Eight& first, MixShared& shared) {
     const std::uint32_t n = kStreams == 4 ? 4 : mix.n_streams;
     float total = 0.0f, absolute = 0.0f;
     const float* gram = shared.sums + fn_rows(n);
@@ -140,14 +188,11 @@ __device__ __forceinline__ float mixed_squares(const DecodeMix& mix, const float
             absolute += fabsf(term);
         }
     if (total >= kCancelled * absolute) return total;
-    float squares = 0.0f, u[8];
-    for (std::uint32_t round = 0; 8 * round * kStreamThreads < mix.hidden; ++round) {
-        if (round == 0)
-            own.mix_into(mix, pre, u);
-        else
-            EightColumns<kStreams>(mix, column_of(round)).mix_into(mix, pre, u);
-#pragma unroll
-        for (const float value : u) squares += value * value;
+    float squares = squares_of(first.low) + squares_of(first.high);
+#pragma unroll 1
+    for (std::uint32_t round = 1; round < round_count(mix.hidden); ++round) {
+        const Eight u = StreamColumns<kStreams>(mix, column_of(round)).mixed(mix, pre);
+        squares += squares_of(u.low) + squares_of(u.high);
     }
     return block_total(squares, shared.squares);
 }
@@ -155,18 +200,20 @@ __device__ __forceinline__ float mixed_squares(const DecodeMix& mix, const float
 /// Eight values of each lane of a row as the format reads it; all lanes together.
 template <class Format>
 __device__ __forceinline__ void put_columns(unsigned char* row, std::uint32_t n, std::uint32_t e,
-                                            const float (&v)[8]) {
+                                            const Eight& v) {
     if constexpr (Format::kScaleElements == 0) {
         if (e >= n) return;
-        const auto put = [&](std::uint32_t at, float4 values) {
+        const auto put = [&](std::uint32_t at, const float4& values) {
             const Place place = Format::place(at);
             reinterpret_cast<float4*>(row)[place.part * (n / Format::kPiece) + place.piece] =
                 values;
         };
-        put(e, {v[0], v[1], v[2], v[3]});
-        put(e + 4, {v[4], v[5], v[6], v[7]});
+        put(e, v.low);
+        put(e + 4, v.high);
     } else {
-        put_eight<Format>(row, shared_row_layout<Format>(n), n, e, v);
+        put_eight<Format>(
+            row, shared_row_layout<Format>(n), n, e,
+            {v.low.x, v.low.y, v.low.z, v.low.w, v.high.x, v.high.y, v.high.z, v.high.w});
     }
 }
 
@@ -185,38 +232,31 @@ __device__ __forceinline__ void put_mixed_row(unsigned char* row, const Mix& arg
                                               std::uint32_t n_writers, MixShared& shared) {
     const DecodeMix& mix = args.params;
     const std::uint32_t n = kStreams == 4 ? 4 : mix.n_streams;
-    const EightColumns<kStreams> own(mix, column_of(0));
-    add_sums(
-        args, n + gram_values(n), [&](std::uint32_t i) { return i < n ? i : fn_rows(n) + i - n; },
-        shared);
-    const float scale = streams_scale(mix, n, shared) * shared.scale_pre;
+    const Wanted wanted{n + gram_values(n),
+                        [&](std::uint32_t i) { return i < n ? i : fn_rows(n) + i - n; }};
+    const Terms terms = ask_for_sums(args, wanted);
+    const StreamColumns<kStreams> first(mix, column_of(0));
+    Eight norm = load_columns(mix.norm_weight, column_of(0), mix.hidden);
+    add_sums(args, wanted, terms, shared);
     float pre[kStreams];
-#pragma unroll
-    for (std::uint32_t s = 0; s < kStreams; ++s)
-        pre[s] = s < n ? sigmoid(shared.sums[s] * scale + shared.base[s]) + mix.hc_epsilon : 0.0f;
+    make_pre<kStreams>(mix, shared, pre);
+    Eight u = first.mixed(mix, pre);
     const float factor =
-        inverse_rms(mixed_squares<kStreams>(mix, pre, own, shared), mix.hidden, mix.rms_epsilon);
-    for (std::uint32_t round = 0; 8 * round * kStreamThreads < mix.hidden; ++round) {
+        inverse_rms(mixed_squares<kStreams>(mix, pre, u, shared), mix.hidden, mix.rms_epsilon);
+#pragma unroll 1
+    for (std::uint32_t round = 0;;) {
         const std::uint32_t e = column_of(round);
-        float v[8];
-        if (round == 0)
-            own.mix_into(mix, pre, v);
-        else
-            EightColumns<kStreams>(mix, e).mix_into(mix, pre, v);
-        if (e < mix.hidden) {
-            const auto* norm = reinterpret_cast<const float4*>(mix.norm_weight + e);
-            const float4 low = norm[0], high = norm[1];
-            v[0] *= factor * low.x, v[1] *= factor * low.y;
-            v[2] *= factor * low.z, v[3] *= factor * low.w;
-            v[4] *= factor * high.x, v[5] *= factor * high.y;
-            v[6] *= factor * high.z, v[7] *= factor * high.w;
-            if (e / 256 % n_writers == blockIdx.x) {
-                auto* to = reinterpret_cast<float4*>(mix.mixed + e);
-                to[0] = {v[0], v[1], v[2], v[3]};
-                to[1] = {v[4], v[5], v[6], v[7]};
-            }
+        u.low = multiply_add(factor, times(u.low, norm.low), {});
+        u.high = multiply_add(factor, times(u.high, norm.high), {});
+        if (e < mix.hidden && e / 256 % n_writers == blockIdx.x) {
+            auto* to = reinterpret_cast<float4*>(mix.mixed + e);
+            to[0] = u.low;
+            to[1] = u.high;
         }
-        put_columns<Format>(row, mix.hidden, e, v);
+        put_columns<Format>(row, mix.hidden, e, u);
+        if (++round == round_count(mix.hidden)) break;
+        u = StreamColumns<kStreams>(mix, column_of(round)).mixed(mix, pre);
+        norm = load_columns(mix.norm_weight, column_of(round), mix.hidden);
     }
 }
 
@@ -229,12 +269,10 @@ __device__ __forceinline__ void leave_coefficients(const Mix& args, MixShared& s
     const float base = i < count ? mix.base[n + i] : 0.0f;
     const float scale = mix.scale[i < n ? 1 : 2];
     wait_for_previous_kernel();
-    add_sums(
-        args, count + n,
-        [&](std::uint32_t at) {
-            return at < count ? n + at : fn_rows(n) + diagonal_value(at - count);
-        },
-        shared);
+    const Wanted wanted{count + n, [&](std::uint32_t at) {
+                            return at < count ? n + at : fn_rows(n) + diagonal_value(at - count);
+                        }};
+    add_sums(args, wanted, ask_for_sums(args, wanted), shared);
     if (i < count)
         shared.logits[i] = shared.sums[n + i] * streams_scale(mix, n, shared) * scale + base;
     __syncthreads();

@@ -114,11 +114,10 @@ public:
              i += kStreamThreads)
             copy_async<4>(coefficients() + i, merge_.coefficients + i);
     }
-    /// Until all copies of the block are there.
+    /// Until the thread's copies are there; the block meets afterwards.
     __device__ void await_copies() const {
         commit_copies();
         wait_for_copies<0>();
-        __syncthreads();
     }
     /// The sub-layer's output in column `column` into the streams.
     __device__ void merge(std::uint32_t column, float y) const {

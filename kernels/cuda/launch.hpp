@@ -7,7 +7,7 @@ struct CUstream_st;
 namespace plimsoll::kernels::cuda {
 
 /// Counters in StepState::counters, so that no two kernels in flight share one.
-enum class Counter : std::uint32_t { hc_step, attention, indexer, argmax, spare, count };
+enum class Counter : std::uint32_t { attention, indexer, argmax, spare, count };
 
 /// What changes from token to token and therefore may not be baked into a captured graph. Lies in
 /// device memory, aligned to 256 bytes, for the whole life of an engine; zeroed before the first

@@ -30,7 +30,7 @@ TEST(GpuScratchSizes, AreTheSameToThePlannerAndTheKernels) {
             EXPECT_EQ(gpu::attn_partials_bytes(n_heads, 512, rows),
                       c::decode_attention_partials_bytes(n_heads, 512, rows));
     for (const std::uint32_t n_streams : {1u, 2u, 4u, 8u})
-        EXPECT_EQ(gpu::hc_partials_bytes(n_streams), c::hc_step_partials_bytes(n_streams, 4'096));
+        EXPECT_EQ(gpu::hc_sums_bytes(n_streams), c::decode_hc_sums_bytes(n_streams));
 }
 
 }  // namespace
