@@ -15,7 +15,7 @@
 namespace plimsoll::kernels::cuda::hc {
 
 inline constexpr std::uint32_t kBlocksMax = 256;    // that leave sums
-inline constexpr std::uint32_t kColumnsMax = 128;   // of a block, but for more columns than that
+inline constexpr std::uint32_t kColumnsMax = 64;    // of a block, where kBlocksMax suffice
 inline constexpr std::uint32_t kColumnsAtOnce = 4;  // a band of rows of the product before
 
 __host__ __device__ constexpr std::uint32_t fn_rows(std::uint32_t n_streams) {

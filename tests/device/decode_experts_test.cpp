@@ -1,7 +1,6 @@
 #include <numeric>
 
-#include "kernels/cuda/decode.hpp"
-#include "tests/device/support.hpp"
+#include "tests/device/decode_support.hpp"
 
 namespace plimsoll::kernels {
 namespace {
@@ -29,7 +28,11 @@ std::string text_of(const Case& c) {
            std::to_string(c.k) + (c.hashed ? ", hashed" : "") + (c.biased ? ", biased" : "");
 }
 
-constexpr float kScale = 1.5f, kClamp = 10.0f;
+constexpr float kScale = 1.5f, kClamp = 0.5f;  // low enough that it acts
+
+/// The CPU's mix wants a row that has room for the raw products.
+std::uint32_t streams_for(std::uint32_t hidden) { return hidden < 24 ? 2 : 4; }
+
 constexpr std::uint32_t kVocab = 11;
 
 std::vector<RandomWeight> random_experts(Random& random, WeightType type, std::uint32_t n_in,
@@ -39,10 +42,12 @@ std::vector<RandomWeight> random_experts(Random& random, WeightType type, std::u
     return experts;
 }
 
-/// Weights and inputs of one token, and what the CPU makes of them.
+/// Weights and inputs of one token, and what the CPU makes of them. The input is a mix of streams.
 struct Token {
     Token(Random& random, const Case& shape)
         : c(shape),
+          site(random, WeightType::f16, streams_for(c.hidden),
+               uniform_values(random, streams_for(c.hidden) * c.hidden)),
           gates(random_experts(random, c.gate_up, c.hidden, c.ff_dim, c.n_experts)),
           ups(random_experts(random, c.gate_up, c.hidden, c.ff_dim, c.n_experts)),
           downs(random_experts(random, c.down, c.ff_dim, c.hidden, c.n_experts)),
@@ -50,17 +55,18 @@ struct Token {
           shared_gate(random, c.shared, c.hidden, c.ff_dim),
           shared_up(random, c.shared, c.hidden, c.ff_dim),
           shared_down(random, c.shared, c.ff_dim, c.hidden),
-          input(uniform_values(random, c.hidden, 9.0f)),  // large enough that the clamp acts
           bias(uniform_values(random, c.n_experts, 0.3f)),
           logits(uniform_values(random, c.n_experts, 3.0f)) {
+        site.mix_on_host();
         const auto* router_rows = reinterpret_cast<const float*>(router.bytes.data());
         for (std::uint32_t e = 0; e < c.n_experts; ++e)
-            router_logits.push_back(
-                std::inner_product(input.begin(), input.end(), router_rows + e * c.hidden, 0.0f));
+            router_logits.push_back(std::inner_product(input().begin(), input().end(),
+                                                       router_rows + e * c.hidden, 0.0f));
         for (std::uint32_t i = 0; i < kVocab * c.k; ++i)
             table.push_back(static_cast<std::int32_t>(random.below(c.n_experts)));
     }
 
+    [[nodiscard]] const std::vector<float>& input() const { return site.mixed; }
     void route(std::int32_t token) {
         ids.resize(c.k);
         weights.resize(c.k);
@@ -73,9 +79,9 @@ struct Token {
         const ActivationFormat format = activation_format(run.gate.type, ActivationMode::fast);
         std::vector<std::byte> quantised(activation_row_bytes(format, c.hidden));
         if (format == ActivationFormat::f32)
-            std::memcpy(quantised.data(), input.data(), quantised.size());
+            std::memcpy(quantised.data(), input().data(), quantised.size());
         else
-            cpu::quantize_activations({input.data(), quantised.data(), 1, c.hidden, format},
+            cpu::quantize_activations({input().data(), quantised.data(), 1, c.hidden, format},
                                       Workers(1));
         std::vector<std::byte> workspace(
             expert_ffn_workspace_bytes(1, c.ff_dim, run.down.type, ActivationMode::fast));
@@ -108,9 +114,10 @@ struct Token {
     }
 
     Case c;
+    HcSite site;
     std::vector<RandomWeight> gates, ups, downs;
     RandomWeight router, shared_gate, shared_up, shared_down;
-    std::vector<float> input, bias;
+    std::vector<float> bias;
     std::vector<float> logits;         // what experts are chosen by: clear of ties
     std::vector<float> router_logits;  // what the router makes of the input
     std::vector<std::int32_t> table;
@@ -153,10 +160,10 @@ void expect_experts(Random& random, const Case& c, std::int32_t id) {
     ExpertsOnDevice experts(token);
     DeviceWeight router(token.router), shared_gate(token.shared_gate), shared_up(token.shared_up),
         shared_down(token.shared_down);
-    DeviceArray<float> logits(token.logits), bias(token.bias), input(token.input);
+    DeviceArray<float> logits(token.logits), bias(token.bias);
     DeviceArray<std::int32_t> table(token.table), ids(c.k);
     DeviceArray<float> weights(c.k), mid((c.k + 1) * c.ff_dim), output(c.hidden);
-    const cuda::DecodeExpertsParams params{
+    cuda::DecodeExpertsParams params{
         .logits = logits.data(),
         .bias = c.biased ? bias.data() : nullptr,
         .table = c.hashed ? table.data() : nullptr,
@@ -165,11 +172,12 @@ void expect_experts(Random& random, const Case& c, std::int32_t id) {
         .down = experts.matrix(token.downs[0].matrix, experts.down_start),
         .expert_stride_bytes = experts.stride_bytes,
         .shared_down = shared_down.matrix(),
-        .input = input.data(),
+        .input = token.site.device_mixed.data(),
         .mid = mid.data(),
         .expert_ids = ids.data(),
         .expert_weights = weights.data(),
         .output = output.data(),
+        .merge = {},
         .n_experts = c.n_experts,
         .n_experts_used = c.k,
         .hidden = c.hidden,
@@ -178,14 +186,14 @@ void expect_experts(Random& random, const Case& c, std::int32_t id) {
         .clamp = kClamp};
     DeviceStep step;
     DeviceArray<float> router_logits(c.n_experts);
+    token.site.start(step);
     cuda::decode_router({.router = router.matrix(),
                          .shared_gate = shared_gate.matrix(),
                          .shared_up = shared_up.matrix(),
-                         .input = input.data(),
+                         .mix = token.site.mix(),
                          .logits = router_logits.data(),
                          .shared_mid = mid.data() + std::size_t{c.k} * c.ff_dim,
                          .n_experts = c.n_experts,
-                         .hidden = c.hidden,
                          .ff_dim = c.ff_dim,
                          .clamp = kClamp},
                         step.launch(17, id));
@@ -200,6 +208,12 @@ void expect_experts(Random& random, const Case& c, std::int32_t id) {
     step.wait();
     expect_close(output.download(), token.expected(),
                  {.cosine_min = 0.9999999, .relative_max = 5e-5}, what);
+    token.site.expect_mixed({.relative_max = 1e-5}, what);
+    params.merge = token.site.merge();
+    cuda::decode_experts_down(params, step.launch(17, id));
+    step.wait();
+    token.site.merge_on_host(token.expected());
+    token.site.expect_merged({.relative_max = 5e-5}, what);
     EXPECT_TRUE(output.guard_intact() && mid.guard_intact() && ids.guard_intact() &&
                 weights.guard_intact() && router_logits.guard_intact())
         << what;
@@ -261,6 +275,7 @@ TEST(DecodeExperts, ChooseTheLowerIdAmongEqualScores) {
                                  .expert_ids = ids.data(),
                                  .expert_weights = weights.data(),
                                  .output = output.data(),
+                                 .merge = {},
                                  .n_experts = n,
                                  .n_experts_used = 4,
                                  .hidden = 8,

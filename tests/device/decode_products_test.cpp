@@ -1,7 +1,6 @@
 #include <deque>
 
-#include "kernels/cuda/decode.hpp"
-#include "tests/device/support.hpp"
+#include "tests/device/decode_support.hpp"
 
 namespace plimsoll::kernels {
 namespace {
@@ -9,30 +8,6 @@ namespace {
 using namespace test;
 
 constexpr float kEpsilon = 1e-6f;
-
-/// y of the CPU: the input normed where there is a weight, quantised for quantised weights.
-std::vector<float> cpu_product(const RandomWeight& weight, std::vector<float> x,
-                               const float* norm_weight, std::uint32_t n_groups) {
-    const auto n = static_cast<std::uint32_t>(x.size());
-    if (norm_weight != nullptr)
-        cpu::rms_norm({x.data(), norm_weight, x.data(), 1, n, kEpsilon}, Workers(1));
-    const ActivationFormat format = activation_format(weight.matrix.type, ActivationMode::fast);
-    std::vector<std::byte> input(activation_row_bytes(format, n));
-    if (format == ActivationFormat::f32)
-        std::memcpy(input.data(), x.data(), input.size());
-    else
-        cpu::quantize_activations({x.data(), input.data(), 1, n, format}, Workers(1));
-    std::vector<float> y(weight.matrix.n_out);
-    cpu::matmul({.weight = weight.matrix,
-                 .input = input.data(),
-                 .output = y.data(),
-                 .output_stride = 0,
-                 .n_tokens = 1,
-                 .n_groups = n_groups,
-                 .input_format = format},
-                Workers(1));
-    return y;
-}
 
 struct Case {
     WeightType type;
@@ -59,7 +34,7 @@ struct OnDevice {
           input(x),
           norm_weight(norm),
           output(c.n_out),
-          expected(cpu_product(host, x, c.normed ? norm.data() : nullptr, c.n_groups)) {
+          expected(cpu_product(host, x, c.normed ? norm.data() : nullptr, c.n_groups, kEpsilon)) {
         product = {.weight = weight.matrix(),
                    .input = input.data(),
                    .norm_weight = c.normed ? norm_weight.data() : nullptr,

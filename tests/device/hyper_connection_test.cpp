@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "kernels/cuda/decode.hpp"
+#include "kernels/cuda/ops.hpp"
 #include "tests/device/support.hpp"
 
 namespace plimsoll::kernels {
@@ -209,73 +209,6 @@ TEST(GpuHcMerge, AgreesWithTheCpu) {
         step.wait();
         expect_close(device_streams.download(), streams, {.relative_max = 1e-6}, shape.text());
         EXPECT_TRUE(device_streams.guard_intact()) << shape.text();
-    }
-}
-
-/// Runs hc_step on the device and merge and mix on the CPU, over the same buffers, `n_steps` times.
-void compare_steps(Random& random, HcShape shape, std::vector<float> streams, int n_steps,
-                   const Limits& limits) {
-    shape.n_tokens = 1;
-    const Site site(random, shape, shape.n_mix());
-    std::vector<float> mixed(shape.hidden), coefficients(shape.n_coefficients());
-    HcMixParams host = site.host(shape);
-    host.streams = streams.data();
-    host.mixed = mixed.data();
-    host.coefficients = coefficients.data();
-
-    DeviceStep step;
-    const DeviceArray<float> device_streams(streams), device_mixed(shape.hidden),
-        device_coefficients(coefficients.size());
-    DeviceArray<float> device_y(shape.hidden);
-    const DeviceArray<std::uint64_t> partials(std::vector<std::uint64_t>(
-        cuda::hc_step_partials_bytes(shape.n_streams, shape.hidden) / sizeof(std::uint64_t), 0));
-    cuda::HcStepParams params{nullptr, partials.data(), site.device(shape)};
-    params.mix.streams = device_streams.data();
-    params.mix.mixed = device_mixed.data();
-    params.mix.coefficients = device_coefficients.data();
-    for (int i = 0; i < n_steps; ++i) {
-        const std::string what = shape.text() + ", step " + std::to_string(i);
-        const std::vector<float> y = uniform_values(random, shape.hidden, 2.0f);
-        if (i > 0) {
-            cpu::hc_merge(
-                {coefficients.data(), y.data(), streams.data(), 1, shape.n_streams, shape.hidden},
-                Workers(1));
-            device_y.upload(y);
-            params.sublayer_out = device_y.data();
-        }
-        cpu::hc_mix(host, Workers(1));
-        cuda::hc_step(params, step.launch());
-        step.wait();
-        expect_close(device_streams.download(), streams, limits, what + ", streams");
-        expect_close(device_mixed.download(), mixed, limits, what + ", mixed");
-        expect_close(device_coefficients.download(), coefficients, limits, what + ", coefficients");
-    }
-    EXPECT_TRUE(device_streams.guard_intact() && device_mixed.guard_intact() &&
-                device_coefficients.guard_intact() && partials.guard_intact())
-        << shape.text();
-}
-
-TEST(GpuHcStep, EqualsMergeThenMix) {
-    PLIMSOLL_NEEDS_GPU();
-    Random random(514);
-    for (const HcShape& shape : kShapes)
-        compare_steps(random, shape, stream_values(random, shape.width()), 3,
-                      {.relative_max = 1e-5});
-}
-
-TEST(GpuHcStep, NormsAMixOfStreamsThatNearlyCancel) {
-    PLIMSOLL_NEEDS_GPU();
-    Random random(515);
-    // Pairs of streams of opposite sign: with coefficients near one another the mix is a small part
-    // of what is summed. The first step alone, since the merge undoes it.
-    for (const std::uint32_t hidden : {256u, 96u}) {
-        std::vector<float> streams = uniform_values(random, 4 * hidden, 10.0f);
-        for (std::uint32_t i = 0; i < hidden; ++i) {
-            streams[hidden + i] = -streams[i] + 1e-3f * random.uniform();
-            streams[3 * hidden + i] = -streams[2 * hidden + i];
-        }
-        HcShape shape{WeightType::f16, 4, hidden, 1};
-        compare_steps(random, shape, streams, 1, {.relative_max = 1e-4});
     }
 }
 
