@@ -182,23 +182,6 @@ __device__ __forceinline__ std::uint32_t add_release(std::uint32_t* counter, std
                  : "memory");
     return before;
 }
-/// A value and a tag that travel in one access: whoever finds the tag has the value, without a
-/// counter between them.
-struct Tagged {
-    float value;
-    std::uint32_t tag;
-};
-__device__ __forceinline__ void store_tagged(std::uint64_t* to, Tagged word) {
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to),
-                 "l"(std::uint64_t{word.tag} << 32 | __float_as_uint(word.value))
-                 : "memory");
-}
-__device__ __forceinline__ Tagged load_tagged(const std::uint64_t* from) {
-    std::uint64_t word;
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
-    return {__uint_as_float(static_cast<std::uint32_t>(word)),
-            static_cast<std::uint32_t>(word >> 32)};
-}
 /// A pause in a loop that waits for another block.
 __device__ __forceinline__ void wait_a_little() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 700

@@ -92,17 +92,6 @@ inline std::uint32_t load_acquire(const std::uint32_t* counter) {
 inline std::uint32_t add_release(std::uint32_t* counter, std::uint32_t value) {
     return atomicAdd(counter, value);
 }
-struct Tagged {
-    float value;
-    std::uint32_t tag;
-};
-inline void store_tagged(std::uint64_t* to, Tagged word) {
-    *to = std::uint64_t{word.tag} << 32 | __float_as_uint(word.value);
-}
-inline Tagged load_tagged(const std::uint64_t* from) {
-    return {__uint_as_float(static_cast<std::uint32_t>(*from)),
-            static_cast<std::uint32_t>(*from >> 32)};
-}
 inline void wait_a_little() { emulation::yield_thread(); }
 
 inline std::uint32_t before_meeting(const std::uint32_t* counter) { return *counter; }
