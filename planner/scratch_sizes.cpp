@@ -65,7 +65,7 @@ std::uint64_t attn_partials_bytes(std::uint64_t n_heads, std::uint64_t head_dim,
 
 std::uint64_t hc_sums_bytes(std::uint64_t n_streams) {
     // Of each slice the coefficients' products, and those of the streams with one another.
-    constexpr std::uint64_t kSlicesMax = 256;
+    constexpr std::uint64_t kSlicesMax = 128;
     const std::uint64_t products = n_streams * (n_streams + 2) + n_streams * (n_streams + 1) / 2;
     return kSlicesMax * products * kFloatBytes;
 }

@@ -5,9 +5,10 @@
 
 #include "kernels/cuda/ops.hpp"
 
-/// Fused operations of a decode step of one token, in the order of a layer: hc_step, products (q_a,
-/// kv, compressors), make_rows, products (q_b, indexer), indexer_select, attention, output_a,
-/// output_b, hc_step, router, experts_up, experts_down.
+/// Fused operations of a decode step of one token, in the order of a layer: products of a mix (q_a,
+/// kv, compressors), products (q_b, indexer), rows, indexer_select, attention, output_a, output_b
+/// with a merge, router of a mix, experts_up, experts_down with a merge. Hyper-connections have no
+/// launch of their own: whoever makes a sub-layer's output merges it, whoever reads mixes.
 ///
 /// One launch each. They read launch.state->position and ->token, overlap the launch before where
 /// the chip can (weights are fetched before the wait), and are what a token's graph consists of.

@@ -14,7 +14,7 @@
 
 namespace plimsoll::kernels::cuda::hc {
 
-inline constexpr std::uint32_t kBlocksMax = 256;    // that leave sums
+inline constexpr std::uint32_t kBlocksMax = 128;    // that leave sums
 inline constexpr std::uint32_t kColumnsMax = 64;    // of a block, where kBlocksMax suffice
 inline constexpr std::uint32_t kColumnsAtOnce = 4;  // a band of rows of the product before
 
