@@ -9,6 +9,7 @@ namespace {
 // Bound by the weights' bytes: 27 MB a launch for q_a, kv and the compressors, 36 MB for q_b, 563
 // MB for the head. Each block works on one product (and one group of it) and quantises its input
 // for itself, while its first 64 KB of weights are on their way.
+
 /// Bounds the partial sums of a block. A share of more weights than these (4 MB of Q8_0) is split
 /// over more blocks than run at once.
 constexpr std::uint32_t kPartialsMax = 4096;
@@ -221,16 +222,16 @@ std::uint32_t blocks_of_group(const DecodeProduct& product, std::uint64_t total_
         std::clamp<std::uint64_t>(by_bytes, (bands + bands_max - 1) / bands_max, bands));
 }
 
-/// Products over blocks; all.merge where their rows are merged. `shared_bytes` of the largest
-/// block.
-void spread(std::span<const DecodeProduct> products, const Launch& launch, Products& all,
-            std::uint32_t& shared_bytes) {
+/// Spreads products over blocks, those of a merge where `all` has one already; returns the bytes of
+/// shared memory that the largest block needs.
+std::uint32_t spread(std::span<const DecodeProduct> products, const Launch& launch, Products& all) {
     PLIMSOLL_KERNEL_CHECK(!products.empty(), "a launch has products");
     PLIMSOLL_KERNEL_CHECK(products.size() <= kDecodeProductsMax, "too many products in a launch");
     std::uint64_t total_bytes = 0;
     for (const DecodeProduct& product : products) total_bytes += weight_bytes(product);
     all.n = static_cast<std::uint32_t>(products.size());
     all.state = launch.state;
+    std::uint32_t shared_bytes = 0;
     for (std::uint32_t i = 0; i < all.n; ++i) {
         const DecodeProduct& product = products[i];
         const WeightMatrix& weight = product.weight;
@@ -257,6 +258,7 @@ void spread(std::span<const DecodeProduct> products, const Launch& launch, Produ
             block_bytes = hc::TailMemory(all.merge, rows_max, block_bytes).size_bytes;
         shared_bytes = std::max(shared_bytes, block_bytes);
     }
+    return shared_bytes;
 }
 
 void launch_products(void (*kernel)(Products), const Products& all, std::uint32_t n_blocks,
@@ -272,22 +274,20 @@ void launch_products(void (*kernel)(Products), const Products& all, std::uint32_
 void decode_products(std::span<const DecodeProduct> products, float rms_epsilon,
                      const Launch& launch) {
     Products all{};
-    std::uint32_t shared_bytes = 0;
     all.rms_epsilon = rms_epsilon;
-    spread(products, launch, all, shared_bytes);
+    const std::uint32_t shared_bytes = spread(products, launch, all);
     launch_products(decode_products_kernel<false>, all, all.n_blocks, shared_bytes, launch);
 }
 
 void decode_mixed_products(std::span<const DecodeProduct> products, const DecodeMix& mix,
                            const Launch& launch) {
     Products all{};
-    std::uint32_t shared_bytes = 0;
     all.mix = hc::mix_of(mix, launch);
     for (const DecodeProduct& product : products) {
         PLIMSOLL_KERNEL_CHECK(product.n_groups == 1, "products of a mix have one group");
         PLIMSOLL_KERNEL_CHECK(product.weight.n_in == mix.hidden, "a mix has another width");
     }
-    spread(products, launch, all, shared_bytes);
+    const std::uint32_t shared_bytes = spread(products, launch, all);
     launch_products(mix.n_streams == 4 ? decode_mixed_products_kernel<4>
                                        : decode_mixed_products_kernel<kStreamsMax>,
                     all, all.n_blocks + 1, shared_bytes, launch);
@@ -296,14 +296,13 @@ void decode_mixed_products(std::span<const DecodeProduct> products, const Decode
 void decode_merged_product(const DecodeProduct& product, const DecodeMerge& merge,
                            const Launch& launch) {
     Products all{};
-    std::uint32_t shared_bytes = 0;
     all.merge = hc::merge_of(merge);
     PLIMSOLL_KERNEL_CHECK(all.merge.streams != nullptr && all.merge.coefficients != nullptr,
                           "there are streams, and coefficients to merge with");
     PLIMSOLL_KERNEL_CHECK(product.n_groups == 1, "a merged product has one group");
     PLIMSOLL_KERNEL_CHECK(product.weight.n_out == all.merge.hidden,
                           "the streams have another width");
-    spread({&product, 1}, launch, all, shared_bytes);
+    const std::uint32_t shared_bytes = spread({&product, 1}, launch, all);
     launch_products(decode_products_kernel<true>, all, all.n_blocks, shared_bytes, launch);
 }
 
