@@ -41,22 +41,22 @@ constexpr WeightUse kWeightUses[] = {
     {W::attn_q_a_norm, Use::vector, OpKind::q_a, OpKind::decode_q_products},
     {W::attn_q_b, Use::matrix, OpKind::q_b, OpKind::decode_q_products},
     {W::attn_kv, Use::matrix, OpKind::kv, OpKind::decode_attn_products},
-    {W::attn_kv_a_norm, Use::vector, OpKind::kv, OpKind::decode_rows},
+    {W::attn_kv_a_norm, Use::vector, OpKind::kv, OpKind::decode_q_products},
     {W::attn_sinks, Use::vector, OpKind::attention, OpKind::decode_attention},
     {W::attn_output_a, Use::matrix, OpKind::output_a, OpKind::decode_output_a},
     {W::attn_output_b, Use::matrix, OpKind::output_b, OpKind::decode_output_b},
     {W::attn_compressor_kv, Use::matrix, OpKind::compressor, OpKind::decode_attn_products},
     {W::attn_compressor_gate, Use::matrix, OpKind::compressor, OpKind::decode_attn_products},
-    {W::attn_compressor_ape, Use::vector, OpKind::compress, OpKind::decode_rows},
-    {W::attn_compressor_norm, Use::vector, OpKind::compress, OpKind::decode_rows},
+    {W::attn_compressor_ape, Use::vector, OpKind::compress, OpKind::decode_q_products},
+    {W::attn_compressor_norm, Use::vector, OpKind::compress, OpKind::decode_q_products},
     {W::indexer_attn_q_b, Use::matrix, OpKind::indexer_query, OpKind::decode_q_products},
     {W::indexer_proj, Use::matrix, OpKind::indexer_query, OpKind::decode_q_products},
     {W::indexer_compressor_kv, Use::matrix, OpKind::indexer_compressor,
      OpKind::decode_attn_products},
     {W::indexer_compressor_gate, Use::matrix, OpKind::indexer_compressor,
      OpKind::decode_attn_products},
-    {W::indexer_compressor_ape, Use::vector, OpKind::indexer_compress, OpKind::decode_rows},
-    {W::indexer_compressor_norm, Use::vector, OpKind::indexer_compress, OpKind::decode_rows},
+    {W::indexer_compressor_ape, Use::vector, OpKind::indexer_compress, OpKind::decode_q_products},
+    {W::indexer_compressor_norm, Use::vector, OpKind::indexer_compress, OpKind::decode_q_products},
     {W::hc_ffn_fn, Use::matrix, OpKind::hc_ffn, OpKind::decode_output_b},
     {W::hc_ffn_scale, Use::vector, OpKind::hc_ffn, OpKind::decode_router_products},
     {W::hc_ffn_base, Use::vector, OpKind::hc_ffn, OpKind::decode_router_products},
@@ -254,7 +254,7 @@ void add_cache(const PricedStep& step, OpKind kind, std::int32_t layer, OpCost& 
         }
         case OpKind::compress: cost.bytes += tokens / ratio * row_bytes; break;
         case OpKind::indexer_compress: cost.bytes += tokens / ratio * index_row_bytes; break;
-        case OpKind::decode_rows:
+        case OpKind::decode_q_products:
             cost.bytes += row_bytes + (ratio == 0 ? 0 : row_bytes / ratio) +
                           (ratio == 4 ? index_row_bytes / ratio : 0);
             break;

@@ -424,17 +424,17 @@ private:
         projected.insert(projected.end(), {R::q_lora, R::attn_in, R::decode_coefficients});
         op(OpKind::decode_attn_products, {R::streams, R::hc_sums}, std::move(projected));
         std::vector<R> attention_reads = {R::q};
-        // Rows come behind q_products, which has weights to fetch while attn_products still runs.
+        std::vector<R> q_reads = std::move(rows);
+        q_reads.push_back(R::q_lora);
         if (ratio == 4) {
-            op(OpKind::decode_q_products, {R::q_lora, R::attn_in},
+            q_reads.push_back(R::attn_in);
+            op(OpKind::decode_q_products, std::move(q_reads),
                {R::q, R::indexer_q, R::indexer_weights});
-            op(OpKind::decode_rows, std::move(rows), {});
             op(OpKind::decode_indexer_select, {R::indexer_q, R::indexer_weights},
                {R::indexer_scores, R::selected, R::selected_count});
             attention_reads.insert(attention_reads.end(), {R::selected, R::selected_count});
         } else {
-            op(OpKind::decode_q_products, {R::q_lora}, {R::q});
-            op(OpKind::decode_rows, std::move(rows), {});
+            op(OpKind::decode_q_products, std::move(q_reads), {R::q});
         }
         op(OpKind::decode_attention, std::move(attention_reads), {R::attn_out, R::attn_partials});
         op(OpKind::decode_output_a, {R::attn_out}, {R::attn_low});

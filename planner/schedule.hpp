@@ -49,8 +49,8 @@ enum class OpKind : std::uint8_t {
     decode_hc_start,        // the sums over the first streams that the first layer's hc_attn needs
     decode_attn_products,   // hc_attn; q_a, kv, compressor, indexer_compressor; norms are left to
                             // readers
-    decode_rows,            // kv norm, rope, rounding; append_window; compress, indexer_compress
-    decode_q_products,      // q_b, indexer_query; norms and rotations are left to readers
+    decode_q_products,      // q_b, indexer_query, norms and rotations left to readers; kv norm,
+                            // rope, rounding, append_window; compress, indexer_compress
     decode_indexer_select,  // indexer_q, indexer rows -> selected rows
     decode_attention,       // q, cache -> attn_out
     decode_output_a,

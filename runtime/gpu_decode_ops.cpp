@@ -80,7 +80,7 @@ c::DecodeIndexerParams indexer_params(const GpuStep& step) {
     return params;
 }
 
-/// A compressor's part of decode_rows.
+/// What is the same for both of a layer's compressors.
 k::CompressorParams compressor_params(const GpuStep& step) {
     k::CompressorParams params{};
     params.rope = step.layer->rope;
@@ -88,6 +88,41 @@ k::CompressorParams compressor_params(const GpuStep& step) {
     params.ratio = step.layer->ratio;
     params.rms_epsilon = step.hyper().rms_epsilon;
     params.rounding = step.setting.rounding;
+    return params;
+}
+
+/// The rows that the token adds to the layer's cache.
+c::DecodeRowsParams rows_params(const GpuStep& step) {
+    const Hyperparameters& hyper = step.hyper();
+    const LayerWeights& weights = step.weights();
+    const LayerCache& cache = step.layer->cache;
+    c::DecodeRowsParams params{};
+    params.kv = step.floats(R::kv_rows);
+    params.kv_norm = weights.kv_norm;
+    params.ring = cache.window;
+    params.rope = step.layer->rope;
+    params.rounding = step.setting.rounding;
+    params.rms_epsilon = hyper.rms_epsilon;
+    if (cache.state != nullptr) {
+        params.rows = compressor_params(step);
+        params.rows.g_kv = step.floats(R::compressor_kv);
+        params.rows.g_sc = step.floats(R::compressor_gate);
+        params.rows.ape = weights.compressor_ape;
+        params.rows.norm_weight = weights.compressor_norm;
+        params.rows.state = cache.state;
+        params.rows.kv_rows = cache.rows;
+        params.rows.dim = hyper.head_dim;
+    }
+    if (cache.index_state != nullptr) {
+        params.index_rows = compressor_params(step);
+        params.index_rows.g_kv = step.floats(R::indexer_kv);
+        params.index_rows.g_sc = step.floats(R::indexer_gate);
+        params.index_rows.ape = weights.indexer_compressor_ape;
+        params.index_rows.norm_weight = weights.indexer_compressor_norm;
+        params.index_rows.state = cache.index_state;
+        params.index_rows.indexer_rows = cache.index;
+        params.index_rows.dim = hyper.indexer_head_dim;
+    }
     return params;
 }
 
@@ -154,40 +189,6 @@ void decode_attn_products(const GpuStep& step) {
                              step.launch);
 }
 
-void decode_rows(const GpuStep& step) {
-    const Hyperparameters& hyper = step.hyper();
-    const LayerWeights& weights = step.weights();
-    const LayerCache& cache = step.layer->cache;
-    c::DecodeRowsParams params{};
-    params.kv = step.floats(R::kv_rows);
-    params.kv_norm = weights.kv_norm;
-    params.ring = cache.window;
-    params.rope = step.layer->rope;
-    params.rounding = step.setting.rounding;
-    params.rms_epsilon = hyper.rms_epsilon;
-    if (cache.state != nullptr) {
-        params.rows = compressor_params(step);
-        params.rows.g_kv = step.floats(R::compressor_kv);
-        params.rows.g_sc = step.floats(R::compressor_gate);
-        params.rows.ape = weights.compressor_ape;
-        params.rows.norm_weight = weights.compressor_norm;
-        params.rows.state = cache.state;
-        params.rows.kv_rows = cache.rows;
-        params.rows.dim = hyper.head_dim;
-    }
-    if (cache.index_state != nullptr) {
-        params.index_rows = compressor_params(step);
-        params.index_rows.g_kv = step.floats(R::indexer_kv);
-        params.index_rows.g_sc = step.floats(R::indexer_gate);
-        params.index_rows.ape = weights.indexer_compressor_ape;
-        params.index_rows.norm_weight = weights.indexer_compressor_norm;
-        params.index_rows.state = cache.index_state;
-        params.index_rows.indexer_rows = cache.index;
-        params.index_rows.dim = hyper.indexer_head_dim;
-    }
-    c::decode_rows(params, step.launch);
-}
-
 void decode_q_products(const GpuStep& step) {
     const LayerWeights& weights = step.weights();
     std::array<c::DecodeProduct, 3> products;
@@ -204,7 +205,8 @@ void decode_q_products(const GpuStep& step) {
                                      step.floats(R::indexer_weights));
         products[count++].rows_min = rows_min;
     }
-    multiply(step, {products.data(), count});
+    c::decode_products_and_rows({products.data(), count}, step.hyper().rms_epsilon,
+                                rows_params(step), step.launch);
 }
 
 void decode_indexer_select(const GpuStep& step) {

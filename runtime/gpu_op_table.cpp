@@ -35,7 +35,6 @@ constexpr std::pair<OpKind, GpuOpFunction> kRows[] = {
     {OpKind::decode_embed, gpu::decode_embed},
     {OpKind::decode_hc_start, gpu::decode_hc_start},
     {OpKind::decode_attn_products, gpu::decode_attn_products},
-    {OpKind::decode_rows, gpu::decode_rows},
     {OpKind::decode_q_products, gpu::decode_q_products},
     {OpKind::decode_indexer_select, gpu::decode_indexer_select},
     {OpKind::decode_attention, gpu::decode_attention},

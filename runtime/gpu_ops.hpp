@@ -36,7 +36,6 @@ void mtp_input(const GpuStep& step);
 void decode_embed(const GpuStep& step);
 void decode_hc_start(const GpuStep& step);
 void decode_attn_products(const GpuStep& step);
-void decode_rows(const GpuStep& step);
 void decode_q_products(const GpuStep& step);
 void decode_indexer_select(const GpuStep& step);
 void decode_attention(const GpuStep& step);

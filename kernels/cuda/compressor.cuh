@@ -3,7 +3,7 @@
 #include "kernels/cuda/kv_rows.cuh"
 
 // A compressor's rows and rolling state, shared by chunks (compressor.cu) and the decode step
-// (decode_rows.cu), so that both make the same bits. A block of threads makes one row, a thread a
+// (decode_rows.cuh), so that both make the same bits. A block of threads makes one row, a thread a
 // column of it; a thread keeps to its column of every lane, so pooling and the state's update need
 // no synchronisation between them.
 

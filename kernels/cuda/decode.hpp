@@ -81,7 +81,9 @@ struct DecodeRowsParams {
     CompressorParams rows;        // g_kv null where ratio is 0
     CompressorParams index_rows;  // g_kv null where there is no indexer
 };
-void decode_rows(const DecodeRowsParams& params, const Launch& launch);
+/// The rows, and products beside them that read none: possibly none at all.
+void decode_products_and_rows(std::span<const DecodeProduct> products, float rms_epsilon,
+                              const DecodeRowsParams& rows, const Launch& launch);
 
 /// The best rows of all visible ones; queries are rotated and rounded on the way in. Nothing is
 /// scored where all rows are kept. `choose` is the second half alone, of scores as they are.

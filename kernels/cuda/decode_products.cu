@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/cuda/decode_rows.cuh"
 #include "kernels/cuda/hc_mix_row.cuh"
 #include "kernels/cuda/hc_tail.cuh"
 
@@ -38,7 +39,7 @@ struct Products {
     const StepState* state;
     hc::Mix mix;
     hc::Merge merge;
-    std::uint32_t n_blocks;  // with products
+    std::uint32_t n_blocks;  // with products, and before them with rows
 };
 
 struct OneMatrix {
@@ -177,6 +178,22 @@ __global__ void __launch_bounds__(kStreamThreads, kResidentStreams)
               [&](auto format) { multiply_mix<decltype(format), kStreams>(product, all, shared); });
 }
 
+/// Rows first: they take longer to start than products.
+__global__ void __launch_bounds__(kStreamThreads, kResidentStreams)
+    decode_products_and_rows_kernel(const __grid_constant__ Products all,
+                                    const __grid_constant__ RowsArgs rows) {
+    __shared__ float squares[kStreamWarps];
+    static_assert(kStreamThreads == kCompressorThreads);
+    allow_next_kernel();
+    if (blockIdx.x < rows.n_blocks) {
+        make_row(rows, blockIdx.x, *reinterpret_cast<RowScratch*>(dynamic_shared()), all.state);
+        return;
+    }
+    const Product& product = product_of_block(all);
+    on_format(product.type,
+              [&](auto format) { multiply<decltype(format), false>(product, all, squares); });
+}
+
 struct FormatSizes {
     std::uint32_t partials;      // of a band
     std::uint32_t shared_bytes;  // of a block with `rows` rows
@@ -225,7 +242,6 @@ std::uint32_t blocks_of_group(const DecodeProduct& product, std::uint64_t total_
 /// Spreads products over blocks, those of a merge where `all` has one already; returns the bytes of
 /// shared memory that the largest block needs.
 std::uint32_t spread(std::span<const DecodeProduct> products, const Launch& launch, Products& all) {
-    PLIMSOLL_KERNEL_CHECK(!products.empty(), "a launch has products");
     PLIMSOLL_KERNEL_CHECK(products.size() <= kDecodeProductsMax, "too many products in a launch");
     std::uint64_t total_bytes = 0;
     for (const DecodeProduct& product : products) total_bytes += weight_bytes(product);
@@ -261,12 +277,9 @@ std::uint32_t spread(std::span<const DecodeProduct> products, const Launch& laun
     return shared_bytes;
 }
 
-void launch_products(void (*kernel)(Products), const Products& all, std::uint32_t n_blocks,
-                     std::uint32_t shared_bytes, const Launch& launch) {
-    launch_kernel(
-        kernel,
-        {.grid = {n_blocks, 1, 1}, .block = {kStreamThreads, 1, 1}, .shared_bytes = shared_bytes},
-        launch, all);
+Shape shape_of(std::uint32_t n_blocks, std::uint32_t shared_bytes) {
+    return {
+        .grid = {n_blocks, 1, 1}, .block = {kStreamThreads, 1, 1}, .shared_bytes = shared_bytes};
 }
 
 }  // namespace
@@ -276,7 +289,19 @@ void decode_products(std::span<const DecodeProduct> products, float rms_epsilon,
     Products all{};
     all.rms_epsilon = rms_epsilon;
     const std::uint32_t shared_bytes = spread(products, launch, all);
-    launch_products(decode_products_kernel<false>, all, all.n_blocks, shared_bytes, launch);
+    launch_kernel(decode_products_kernel<false>, shape_of(all.n_blocks, shared_bytes), launch, all);
+}
+
+void decode_products_and_rows(std::span<const DecodeProduct> products, float rms_epsilon,
+                              const DecodeRowsParams& rows, const Launch& launch) {
+    const RowsArgs args = rows_args(rows);
+    Products all{};
+    all.rms_epsilon = rms_epsilon;
+    all.n_blocks = args.n_blocks;
+    const std::uint32_t shared_bytes =
+        std::max<std::uint32_t>(spread(products, launch, all), sizeof(RowScratch));
+    launch_kernel(decode_products_and_rows_kernel, shape_of(all.n_blocks, shared_bytes), launch,
+                  all, args);
 }
 
 void decode_mixed_products(std::span<const DecodeProduct> products, const DecodeMix& mix,
@@ -288,9 +313,9 @@ void decode_mixed_products(std::span<const DecodeProduct> products, const Decode
         PLIMSOLL_KERNEL_CHECK(product.weight.n_in == mix.hidden, "a mix has another width");
     }
     const std::uint32_t shared_bytes = spread(products, launch, all);
-    launch_products(mix.n_streams == 4 ? decode_mixed_products_kernel<4>
-                                       : decode_mixed_products_kernel<kStreamsMax>,
-                    all, all.n_blocks + 1, shared_bytes, launch);
+    launch_kernel(mix.n_streams == 4 ? decode_mixed_products_kernel<4>
+                                     : decode_mixed_products_kernel<kStreamsMax>,
+                  shape_of(all.n_blocks + 1, shared_bytes), launch, all);
 }
 
 void decode_merged_product(const DecodeProduct& product, const DecodeMerge& merge,
@@ -303,7 +328,7 @@ void decode_merged_product(const DecodeProduct& product, const DecodeMerge& merg
     PLIMSOLL_KERNEL_CHECK(product.weight.n_out == all.merge.hidden,
                           "the streams have another width");
     const std::uint32_t shared_bytes = spread({&product, 1}, launch, all);
-    launch_products(decode_products_kernel<true>, all, all.n_blocks, shared_bytes, launch);
+    launch_kernel(decode_products_kernel<true>, shape_of(all.n_blocks, shared_bytes), launch, all);
 }
 
 }  // namespace plimsoll::kernels::cuda

@@ -150,7 +150,7 @@ Outcome run_gpu(const Inputs& inputs, const std::vector<std::uint32_t>& chunks, 
         token.rounding = shape.rounding;
         token.rms_epsilon = 1e-6f;
         (shape.for_indexer ? token.index_rows : token.rows) = params;
-        cuda::decode_rows(token, launch);
+        cuda::decode_products_and_rows({}, 0.0f, token, launch);
     }
     step.wait();
     EXPECT_TRUE(region.guard_intact() && state.guard_intact()) << shape.describe();
@@ -254,7 +254,7 @@ TEST(GpuDecodeRows, OwnRowIsNormedTurnedRoundedAndStored) {
                 params.rope = {frequencies.data(), rope_dim};
                 params.rounding = rounding;
                 params.rms_epsilon = 1e-6f;
-                cuda::decode_rows(params, step.launch(position));
+                cuda::decode_products_and_rows({}, 0.0f, params, step.launch(position));
                 step.wait();
                 EXPECT_TRUE(ring.guard_intact()) << what;
                 Region host(size_bytes);

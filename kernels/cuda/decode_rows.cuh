@@ -1,13 +1,14 @@
+#pragma once
+
 #include "kernels/cuda/compressor.cuh"
 #include "kernels/cuda/decode.hpp"
 
-// The rows that one token adds, one launch: block 0 its own KV row, blocks 1 and 2 its compressors.
-// A row's norm and rounding are over the whole row, so a row stays in one block of 512 threads; the
-// three move about 20 KB, and what counts is the chain of latencies: the products' outputs, the
-// norm's sum, the store.
+// The rows that one token adds, a block each: its own KV row and those of its compressors. A row's
+// norm and rounding are over the whole row, so a row stays in one block of kCompressorThreads; all
+// move about 20 KB, and what counts is the chain of latencies: the products' outputs, the norm's
+// sum, the store.
 
 namespace plimsoll::kernels::cuda {
-namespace {
 
 struct OwnRowArgs {
     const float* kv;
@@ -47,44 +48,42 @@ __device__ __forceinline__ void compress_token(const CompressorArgs& args, RowSc
     });
 }
 
-__global__ void __launch_bounds__(kCompressorThreads, 1)
-    decode_rows_kernel(const OwnRowArgs own, const CompressorArgs rows,
-                       const CompressorArgs index_rows, const StepState* state) {
-    __shared__ RowScratch scratch;
-    const CompressorArgs& compressor = blockIdx.x == 1 ? rows : index_rows;
-    const bool is_own = blockIdx.x == 0;
-    const bool is_absent = !is_own && compressor.g_kv == nullptr;
+/// Blocks that make rows: number 0 the own row, 1 and 2 the compressors'.
+struct RowsArgs {
+    OwnRowArgs own;
+    CompressorArgs compressors[2];
+    std::uint32_t n_blocks;  // 0 to 3
+};
+
+__device__ __forceinline__ void make_row(const RowsArgs& args, std::uint32_t block,
+                                         RowScratch& scratch, const StepState* state) {
+    const bool is_own = block == 0;
+    const CompressorArgs& compressor = args.compressors[is_own ? 0 : block - 1];
     // Weights may be fetched before the products' outputs are there.
-    const float* norm = is_own ? own.norm_weight : compressor.norm_weight;
-    const std::uint32_t dim = is_own ? own.ring.head_dim : compressor.dim;
-    const float norm_weight = !is_absent && threadIdx.x < dim ? norm[threadIdx.x] : 0.0f;
+    const float* norm = is_own ? args.own.norm_weight : compressor.norm_weight;
+    const std::uint32_t dim = is_own ? args.own.ring.head_dim : compressor.dim;
+    const float norm_weight = threadIdx.x < dim ? norm[threadIdx.x] : 0.0f;
     wait_for_previous_kernel();
-    allow_next_kernel();
     if (is_own)
-        own_row(own, scratch, state, norm_weight);
-    else if (!is_absent)
+        own_row(args.own, scratch, state, norm_weight);
+    else
         compress_token(compressor, scratch, state, norm_weight);
 }
 
-CompressorArgs one_token(CompressorParams params) {
-    params.n_tokens = 1;
-    return compressor_args(params);
-}
-
-}  // namespace
-
-void decode_rows(const DecodeRowsParams& params, const Launch& launch) {
+/// Checks the shapes and flattens them for a kernel.
+inline RowsArgs rows_args(const DecodeRowsParams& params) {
     PLIMSOLL_KERNEL_CHECK(params.ring.head_dim <= kHeadDimMax, "row is wider than supported");
     PLIMSOLL_KERNEL_CHECK(params.ring.head_dim % 2 == 0, "rotated pairs are neighbours");
     PLIMSOLL_KERNEL_CHECK(params.rope.rope_dim == params.ring.rope_dim,
                           "the ring's tail is what is rotated");
-    const OwnRowArgs own{
-        params.kv,       params.kv_norm,    kv_region(params.ring), rope_angles(params.rope),
-        params.rounding, params.rms_epsilon};
-    const std::uint32_t blocks =
-        params.index_rows.g_kv != nullptr ? 3 : (params.rows.g_kv != nullptr ? 2 : 1);
-    launch_kernel(decode_rows_kernel, Shape{dim3(blocks), dim3(kCompressorThreads)}, launch, own,
-                  one_token(params.rows), one_token(params.index_rows), launch.state);
+    const auto one_token = [](CompressorParams compressor) {
+        compressor.n_tokens = 1;
+        return compressor_args(compressor);
+    };
+    return {{params.kv, params.kv_norm, kv_region(params.ring), rope_angles(params.rope),
+             params.rounding, params.rms_epsilon},
+            {one_token(params.rows), one_token(params.index_rows)},
+            params.index_rows.g_kv != nullptr ? 3u : (params.rows.g_kv != nullptr ? 2u : 1u)};
 }
 
 }  // namespace plimsoll::kernels::cuda
