@@ -48,11 +48,11 @@ __device__ __forceinline__ void compress_token(const CompressorArgs& args, RowSc
     });
 }
 
-/// Blocks that make rows: number 0 the own row, 1 and 2 the compressors'.
+/// Blocks that make rows: number 0 the own row, those behind it the compressors' that there are.
 struct RowsArgs {
     OwnRowArgs own;
     CompressorArgs compressors[2];
-    std::uint32_t n_blocks;  // 0 to 3
+    std::uint32_t n_blocks;  // 1 to 3
 };
 
 __device__ __forceinline__ void make_row(const RowsArgs& args, std::uint32_t block,
@@ -80,10 +80,14 @@ inline RowsArgs rows_args(const DecodeRowsParams& params) {
         compressor.n_tokens = 1;
         return compressor_args(compressor);
     };
-    return {{params.kv, params.kv_norm, kv_region(params.ring), rope_angles(params.rope),
-             params.rounding, params.rms_epsilon},
-            {one_token(params.rows), one_token(params.index_rows)},
-            params.index_rows.g_kv != nullptr ? 3u : (params.rows.g_kv != nullptr ? 2u : 1u)};
+    RowsArgs args{{params.kv, params.kv_norm, kv_region(params.ring), rope_angles(params.rope),
+                   params.rounding, params.rms_epsilon},
+                  {},
+                  1};
+    for (const CompressorParams* compressor : {&params.rows, &params.index_rows})
+        if (compressor->g_kv != nullptr)
+            args.compressors[args.n_blocks++ - 1] = one_token(*compressor);
+    return args;
 }
 
 }  // namespace plimsoll::kernels::cuda
