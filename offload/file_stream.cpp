@@ -1,96 +1,20 @@
 #include "offload/file_stream.hpp"
 
-#include <fcntl.h>
 #include <liburing.h>
-#include <sys/stat.h>
-#include <sys/uio.h>
-#include <sys/vfs.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <thread>
 #include <utility>
 
+#include "offload/open_file.hpp"
 #include "offload/read_blocks.hpp"
 
 namespace plimsoll::offload {
 namespace {
-
-/// Reads in flight by io_uring: as many as keep a PCIe 5 drive busy, and fewer than any kernel
-/// takes.
-constexpr std::uint32_t kRingDepth = 64;
-/// Threads that read directly wait for the drive and not for a processor.
-constexpr std::uint32_t kDirectThreadsMin = 16;
-/// Places of a file that are looked for in the page cache, and how many must be there.
-constexpr std::uint64_t kSamples = 64;
-constexpr std::uint64_t kSamplesInMemory = kSamples * 9 / 10;
-
-/// Kinds of file systems that lie in memory (statfs(2)).
-constexpr std::uint64_t kTmpfs = 0x01021994;
-constexpr std::uint64_t kRamfs = 0x858458f6;
-
-/// A file of the stream and how its bytes are got at.
-struct OpenFile {
-    int descriptor = -1;
-    bool is_in_memory = false;
-    bool is_direct = false;
-
-    OpenFile() = default;
-    OpenFile(OpenFile&& other) noexcept
-        : descriptor(std::exchange(other.descriptor, -1)),
-          is_in_memory(other.is_in_memory),
-          is_direct(other.is_direct) {}
-    OpenFile& operator=(OpenFile&&) = delete;
-    ~OpenFile() {
-        if (descriptor >= 0) close(descriptor);
-    }
-};
-
-/// Whether reading through the page cache needs no drive.
-bool is_in_memory(int descriptor, std::uint64_t size_bytes) {
-    struct statfs system {};
-    if (fstatfs(descriptor, &system) == 0 && (static_cast<std::uint64_t>(system.f_type) == kTmpfs ||
-                                              static_cast<std::uint64_t>(system.f_type) == kRamfs))
-        return true;
-    // A page that is looked for may be read in by that (Linux 5.16). So of all pages others are
-    // looked for each time, and none ahead of them come along.
-    std::mt19937_64 random(
-        static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()));
-    posix_fadvise(descriptor, 0, 0, POSIX_FADV_RANDOM);
-    std::uint64_t n_found = 0;
-    for (std::uint64_t sample = 0; sample < kSamples; ++sample) {
-        char byte = 0;
-        const iovec into{.iov_base = &byte, .iov_len = 1};
-        const auto at = static_cast<off_t>(random() % std::max<std::uint64_t>(size_bytes, 1));
-        n_found += preadv2(descriptor, &into, 1, at, RWF_NOWAIT) == 1 ? 1 : 0;
-    }
-    posix_fadvise(descriptor, 0, 0, POSIX_FADV_NORMAL);
-    return n_found >= kSamplesInMemory;
-}
-
-/// Turns the page cache off and tries one sector: some file systems only refuse then, and some
-/// memory is refused as a destination. 0, or why not.
-int make_direct(int descriptor, std::byte* sector) {
-    const int flags = fcntl(descriptor, F_GETFL);
-    if (flags < 0 || fcntl(descriptor, F_SETFL, flags | O_DIRECT) != 0) return errno;
-    if (pread(descriptor, sector, kSectorBytes, 0) >= 0) return 0;
-    const int refused = errno;
-    fcntl(descriptor, F_SETFL, flags);
-    return refused;
-}
-
-void add_reason(std::string& reasons, const char* what, int error_number) {
-    const std::string reason = std::string(what) + ": " + std::strerror(error_number);
-    if (reasons.find(reason) != std::string::npos) return;  // another file's
-    if (!reasons.empty()) reasons += "; ";
-    reasons += reason;
-}
 
 bool is_sensible(const FileStreamSetting& setting, const std::vector<FileRange>& ranges,
                  std::size_t n_files) {
@@ -134,7 +58,6 @@ struct FileStream::Parts {
                                       const FileStreamSetting& setting);
     void start(std::vector<FileRange> ranges, const FileStreamSetting& setting);
     void read_by_thread();
-    std::pair<bool, int> read_whole(ReadBlock& block) const;
     void submit(std::uint32_t entry);
     void fill_ring();
     void reap();
@@ -155,17 +78,11 @@ FileStream::Parts::~Parts() {
 std::optional<IoError> FileStream::Parts::open_files(const std::vector<FileRange>& ranges,
                                                      const FileStreamSetting& setting) {
     for (const std::string& path : paths) {
-        OpenFile& file = files.emplace_back();
-        struct stat facts {};
-        file.descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-        if (file.descriptor < 0 || fstat(file.descriptor, &facts) != 0)
-            return IoError{.action = "open", .path = path, .error_number = errno};
-        file.is_in_memory =
-            is_in_memory(file.descriptor, static_cast<std::uint64_t>(facts.st_size));
-        if (file.is_in_memory || !setting.direct || ranges.empty()) continue;
-        const int refused = make_direct(file.descriptor, setting.memory.data());
-        file.is_direct = refused == 0;
-        if (refused != 0) add_reason(fallback, "O_DIRECT", refused);
+        IoResult<OpenFile> file = OpenFile::open(path);
+        if (!file) return file.error();
+        files.push_back(std::move(*file));
+        if (setting.direct && !ranges.empty())
+            make_direct(files.back(), setting.memory.data(), fallback);
     }
     return std::nullopt;
 }
@@ -200,27 +117,6 @@ void FileStream::Parts::start(std::vector<FileRange> ranges, const FileStreamSet
         threads.emplace_back([this] { read_by_thread(); });
 }
 
-/// Whether all needed bytes came, else why not.
-std::pair<bool, int> FileStream::Parts::read_whole(ReadBlock& block) const {
-    const OpenFile& file = files[block.file];
-    for (;;) {
-        const std::uint64_t from = block.resume_bytes();
-        const ssize_t size = pread(file.descriptor, block.data + from, block.size_bytes - from,
-                                   static_cast<off_t>(block.offset_bytes + from));
-        const int error_number = size < 0 ? errno : 0;
-        switch (after_read(block, size < 0 ? -error_number : size)) {
-            case ReadOutcome::again: continue;
-            case ReadOutcome::failed: return {false, error_number};
-            case ReadOutcome::done: break;
-        }
-        // Pages that this read brought in go; those of a file that was there are somebody's.
-        if (!file.is_direct && !file.is_in_memory)
-            posix_fadvise(file.descriptor, static_cast<off_t>(block.offset_bytes),
-                          static_cast<off_t>(block.size_bytes), POSIX_FADV_DONTNEED);
-        return {true, 0};
-    }
-}
-
 void FileStream::Parts::read_by_thread() {
     std::unique_lock lock(mutex);
     while (!is_ending) {
@@ -230,7 +126,7 @@ void FileStream::Parts::read_by_thread() {
             continue;
         }
         lock.unlock();
-        const auto [is_read, error_number] = read_whole(*block);
+        const auto [is_read, error_number] = read_whole(files[block->file], *block);
         lock.lock();
         if (blocks->finish(*block, is_read, error_number)) has_range.notify_one();
     }

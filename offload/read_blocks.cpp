@@ -5,6 +5,36 @@
 #include <utility>
 
 namespace plimsoll::offload {
+namespace {
+
+std::uint64_t start_bytes(const FileRange& range) {
+    return range.offset_bytes / kSectorBytes * kSectorBytes;
+}
+
+}  // namespace
+
+std::uint64_t block_count(const FileRange& range, std::uint64_t block_bytes) {
+    const std::uint64_t size_bytes = range.offset_bytes + range.size_bytes - start_bytes(range);
+    return (size_bytes + block_bytes - 1) / block_bytes;
+}
+
+ReadBlock block_of(const FileRange& range, std::uint64_t index, std::uint64_t block_bytes,
+                   bool is_direct) {
+    // The first block of a range that is not read directly starts where the range does.
+    const std::uint64_t first = start_bytes(range) + index * block_bytes;
+    const std::uint64_t last = std::min(first + block_bytes, range.offset_bytes + range.size_bytes);
+    const std::uint64_t from = is_direct ? first : std::max(first, range.offset_bytes);
+    const std::uint64_t whole_sectors =
+        (last - from + kSectorBytes - 1) / kSectorBytes * kSectorBytes;
+    return {.range = 0,
+            .file = range.file,
+            .data = nullptr,
+            .offset_bytes = from,
+            .size_bytes = is_direct ? whole_sectors : last - from,
+            .needed_bytes = last - from,
+            .done_bytes = 0,
+            .is_direct = is_direct};
+}
 
 ReadOutcome after_read(ReadBlock& block, std::int64_t result) {
     if (result == -EINTR || result == -EAGAIN) return ReadOutcome::again;
@@ -24,34 +54,16 @@ ReadBlocks::ReadBlocks(std::vector<FileRange> ranges, const FileStreamSetting& s
       is_direct_(std::move(is_direct)),
       slots_(setting.n_slots) {}
 
-std::uint64_t ReadBlocks::n_blocks(const FileRange& range) const {
-    const std::uint64_t size_bytes = range.offset_bytes + range.size_bytes - start_bytes(range);
-    return (size_bytes + setting_.block_bytes - 1) / setting_.block_bytes;
-}
-
 std::optional<ReadBlock> ReadBlocks::take() {
     if (range_ == ranges_.size() || range_ >= n_released_ + slots_.size()) return std::nullopt;
     const FileRange& range = ranges_[range_];
-    const bool is_direct = is_direct_[range.file];
-    const std::uint64_t range_end = range.offset_bytes + range.size_bytes;
-    if (block_ == 0) slot_of(range_) = {.n_left = n_blocks(range), .error = std::nullopt};
-
-    // The first block of a range that is not read directly starts where the range does.
-    const std::uint64_t first = start_bytes(range) + block_ * setting_.block_bytes;
-    const std::uint64_t last = std::min(first + setting_.block_bytes, range_end);
-    const std::uint64_t from = is_direct ? first : std::max(first, range.offset_bytes);
-    const std::uint64_t whole_sectors =
-        (last - from + kSectorBytes - 1) / kSectorBytes * kSectorBytes;
-    ReadBlock block{.range = range_,
-                    .file = range.file,
-                    .data = setting_.memory.data() + range_ % slots_.size() * setting_.slot_bytes +
-                            (from - start_bytes(range)),
-                    .offset_bytes = from,
-                    .size_bytes = is_direct ? whole_sectors : last - from,
-                    .needed_bytes = last - from,
-                    .done_bytes = 0,
-                    .is_direct = is_direct};
-    if (++block_ == n_blocks(range)) {
+    const std::uint64_t n_blocks = block_count(range, setting_.block_bytes);
+    if (block_ == 0) slot_of(range_) = {.n_left = n_blocks, .error = std::nullopt};
+    ReadBlock block = block_of(range, block_, setting_.block_bytes, is_direct_[range.file]);
+    block.range = range_;
+    block.data = setting_.memory.data() + range_ % slots_.size() * setting_.slot_bytes +
+                 (block.offset_bytes - start_bytes(range));
+    if (++block_ == n_blocks) {
         block_ = 0;
         ++range_;
     }

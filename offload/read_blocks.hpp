@@ -33,6 +33,14 @@ struct ReadBlock {
 enum class ReadOutcome : std::uint8_t { done, again, failed };
 [[nodiscard]] ReadOutcome after_read(ReadBlock& block, std::int64_t result);
 
+/// Blocks of `block_bytes` that a range is read in. They start at whole sectors, and the first at
+/// the one that holds the range's start.
+[[nodiscard]] std::uint64_t block_count(const FileRange& range, std::uint64_t block_bytes);
+/// Block `index` of these: all of its sectors where the file is read directly, else the range's own
+/// bytes. `data` is left null and `range` 0.
+[[nodiscard]] ReadBlock block_of(const FileRange& range, std::uint64_t index,
+                                 std::uint64_t block_bytes, bool is_direct);
+
 /// Which blocks of which ranges are to be read, are being read and were: the bookkeeping of a
 /// stream, without files or threads.
 class ReadBlocks {
@@ -63,10 +71,6 @@ private:
         std::optional<IoError> error;
     };
 
-    [[nodiscard]] std::uint64_t start_bytes(const FileRange& range) const {
-        return range.offset_bytes / kSectorBytes * kSectorBytes;
-    }
-    [[nodiscard]] std::uint64_t n_blocks(const FileRange& range) const;
     [[nodiscard]] Slot& slot_of(std::size_t range) { return slots_[range % slots_.size()]; }
 
     std::vector<FileRange> ranges_;

@@ -1,0 +1,103 @@
+#include "offload/open_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <random>
+
+namespace plimsoll::offload {
+namespace {
+
+/// Places of a file that are looked for in the page cache, and how many must be there.
+constexpr std::uint64_t kSamples = 64;
+constexpr std::uint64_t kSamplesInMemory = kSamples * 9 / 10;
+
+/// Kinds of file systems that lie in memory (statfs(2)).
+constexpr std::uint64_t kTmpfs = 0x01021994;
+constexpr std::uint64_t kRamfs = 0x858458f6;
+
+/// Whether reading through the page cache needs no drive.
+bool lies_in_memory(int descriptor, std::uint64_t size_bytes) {
+    struct statfs system {};
+    if (fstatfs(descriptor, &system) == 0 && (static_cast<std::uint64_t>(system.f_type) == kTmpfs ||
+                                              static_cast<std::uint64_t>(system.f_type) == kRamfs))
+        return true;
+    // A page that is looked for may be read in by that (Linux 5.16). So of all pages others are
+    // looked for each time, and none ahead of them come along.
+    std::mt19937_64 random(
+        static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()));
+    posix_fadvise(descriptor, 0, 0, POSIX_FADV_RANDOM);
+    std::uint64_t n_found = 0;
+    for (std::uint64_t sample = 0; sample < kSamples; ++sample) {
+        char byte = 0;
+        const iovec into{.iov_base = &byte, .iov_len = 1};
+        const auto at = static_cast<off_t>(random() % std::max<std::uint64_t>(size_bytes, 1));
+        n_found += preadv2(descriptor, &into, 1, at, RWF_NOWAIT) == 1 ? 1 : 0;
+    }
+    posix_fadvise(descriptor, 0, 0, POSIX_FADV_NORMAL);
+    return n_found >= kSamplesInMemory;
+}
+
+}  // namespace
+
+IoResult<OpenFile> OpenFile::open(const std::string& path) {
+    OpenFile file;
+    struct stat facts {};
+    file.descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file.descriptor < 0 || fstat(file.descriptor, &facts) != 0)
+        return IoError{.action = "open", .path = path, .error_number = errno};
+    file.is_in_memory = lies_in_memory(file.descriptor, static_cast<std::uint64_t>(facts.st_size));
+    return file;
+}
+
+OpenFile::~OpenFile() {
+    if (descriptor >= 0) close(descriptor);
+}
+
+void make_direct(OpenFile& file, std::byte* sector, std::string& fallback) {
+    if (file.is_in_memory) return;
+    const int flags = fcntl(file.descriptor, F_GETFL);
+    int refused = 0;
+    if (flags < 0 || fcntl(file.descriptor, F_SETFL, flags | O_DIRECT) != 0) {
+        refused = errno;
+    } else if (pread(file.descriptor, sector, kSectorBytes, 0) < 0) {
+        refused = errno;
+        fcntl(file.descriptor, F_SETFL, flags);
+    }
+    file.is_direct = refused == 0;
+    if (refused != 0) add_reason(fallback, "O_DIRECT", refused);
+}
+
+void add_reason(std::string& reasons, const char* what, int error_number) {
+    const std::string reason = std::string(what) + ": " + std::strerror(error_number);
+    if (reasons.find(reason) != std::string::npos) return;  // another file's
+    if (!reasons.empty()) reasons += "; ";
+    reasons += reason;
+}
+
+std::pair<bool, int> read_whole(const OpenFile& file, ReadBlock& block) {
+    for (;;) {
+        const std::uint64_t from = block.resume_bytes();
+        const ssize_t size = pread(file.descriptor, block.data + from, block.size_bytes - from,
+                                   static_cast<off_t>(block.offset_bytes + from));
+        const int error_number = size < 0 ? errno : 0;
+        switch (after_read(block, size < 0 ? -error_number : size)) {
+            case ReadOutcome::again: continue;
+            case ReadOutcome::failed: return {false, error_number};
+            case ReadOutcome::done: break;
+        }
+        // Pages that this read brought in go; those of a file that was there are somebody's.
+        if (!file.is_direct && !file.is_in_memory)
+            posix_fadvise(file.descriptor, static_cast<off_t>(block.offset_bytes),
+                          static_cast<off_t>(block.size_bytes), POSIX_FADV_DONTNEED);
+        return {true, 0};
+    }
+}
+
+}  // namespace plimsoll::offload
