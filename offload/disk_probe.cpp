@@ -14,38 +14,21 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <span>
 #include <thread>
 #include <vector>
+
+#include "offload/open_file.hpp"
 
 namespace plimsoll::offload {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What O_DIRECT asks of offsets, sizes and addresses: the largest logical block of any drive in
-/// use.
-constexpr std::uint64_t kDirectAlignmentBytes = 4096;
 constexpr std::uint64_t kWriteBytes = 4 << 20;
 constexpr std::uint64_t kBuffersBytesMax = 1 << 30;
 /// Past this many, threads wait for the processor rather than for the drive.
 constexpr std::uint32_t kThreadsMax = 64;
-
-class File {
-public:
-    explicit File(int fd = -1) : fd_(fd) {}
-    File(File&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-    File& operator=(File&& other) noexcept {
-        std::swap(fd_, other.fd_);
-        return *this;
-    }
-    ~File() {
-        if (fd_ >= 0) close(fd_);
-    }
-    [[nodiscard]] int fd() const { return fd_; }
-
-private:
-    int fd_;
-};
 
 struct FreeBytes {
     void operator()(void* bytes) const { std::free(bytes); }
@@ -53,7 +36,7 @@ struct FreeBytes {
 using AlignedBytes = std::unique_ptr<char, FreeBytes>;
 
 AlignedBytes aligned_bytes(std::uint64_t size_bytes) {
-    return AlignedBytes(static_cast<char*>(std::aligned_alloc(kDirectAlignmentBytes, size_bytes)));
+    return AlignedBytes(static_cast<char*>(std::aligned_alloc(kSectorBytes, size_bytes)));
 }
 
 /// The reads of one run: which blocks, in which order, and until when.
@@ -236,10 +219,10 @@ private:
 
 /// A file of `size_bytes` without a name, of bytes that no drive or file system can compress or
 /// share.
-IoResult<File> scratch_file(const std::string& folder, std::uint64_t size_bytes) {
+IoResult<FileDescriptor> scratch_file(const std::string& folder, std::uint64_t size_bytes) {
     std::string name = folder + "/plimsoll-probe-XXXXXX";
-    File file(mkostemp(name.data(), O_CLOEXEC));
-    if (file.fd() < 0) return call_error("create a file in", folder);
+    FileDescriptor file(mkostemp(name.data(), O_CLOEXEC));
+    if (file.number() < 0) return call_error("create a file in", folder);
     // Without a name it goes away with the descriptor, also where the program is ended.
     unlink(name.c_str());
     std::mt19937_64 random(1);
@@ -247,40 +230,23 @@ IoResult<File> scratch_file(const std::string& folder, std::uint64_t size_bytes)
     for (std::uint64_t at = 0; at < size_bytes;) {
         for (std::uint64_t& word : words) word = random();
         const ssize_t written =
-            pwrite(file.fd(), words.data(), std::min(kWriteBytes, size_bytes - at),
+            pwrite(file.number(), words.data(), std::min(kWriteBytes, size_bytes - at),
                    static_cast<off_t>(at));
         if (written < 0 && errno == EINTR) continue;
         if (written <= 0) return call_error("write a file in", folder);
         at += static_cast<std::uint64_t>(written);
     }
-    if (fsync(file.fd()) != 0) return call_error("fsync a file in", folder);
+    if (fsync(file.number()) != 0) return call_error("fsync a file in", folder);
     return file;
 }
 
-IoResult<File> open_subject(const DiskProbe& probe) {
+IoResult<FileDescriptor> open_subject(const DiskProbe& probe) {
     struct stat facts {};
     if (stat(probe.path.c_str(), &facts) != 0) return call_error("stat", probe.path);
     if (S_ISDIR(facts.st_mode)) return scratch_file(probe.path, probe.span_bytes);
-    File file(open(probe.path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (file.fd() < 0) return call_error("open", probe.path);
+    FileDescriptor file(open(probe.path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.number() < 0) return call_error("open", probe.path);
     return file;
-}
-
-/// Turns the page cache off for `reads` and tries one block: some file systems only refuse then. 0,
-/// or why not.
-int make_direct(const Reads& reads) {
-    const int flags = fcntl(reads.fd, F_GETFL);
-    if (flags < 0 || fcntl(reads.fd, F_SETFL, flags | O_DIRECT) != 0) return errno;
-    const AlignedBytes buffer = aligned_bytes(reads.block_bytes);
-    if (pread(reads.fd, buffer.get(), reads.block_bytes, 0) >= 0) return 0;
-    const int refused = errno;
-    fcntl(reads.fd, F_SETFL, flags);
-    return refused;
-}
-
-void add_reason(std::string& reasons, const char* what, int error_number) {
-    if (!reasons.empty()) reasons += "; ";
-    reasons += std::string(what) + ": " + std::strerror(error_number);
 }
 
 IoResult<Reads> plan_reads(const DiskProbe& probe, int fd) {
@@ -302,7 +268,7 @@ IoResult<Reads> plan_reads(const DiskProbe& probe, int fd) {
 
 bool is_sensible(const DiskProbe& probe) {
     return probe.span_bytes > 0 && probe.depth > 0 && probe.block_bytes > 0 &&
-           probe.block_bytes % kDirectAlignmentBytes == 0 &&
+           probe.block_bytes % kSectorBytes == 0 &&
            probe.block_bytes <= kBuffersBytesMax / probe.depth;
 }
 
@@ -310,19 +276,21 @@ bool is_sensible(const DiskProbe& probe) {
 
 IoResult<DiskRate> measure_disk(const DiskProbe& probe) {
     if (!is_sensible(probe)) return call_error("probe", probe.path, EINVAL);
-    const IoResult<File> file = open_subject(probe);
+    const IoResult<FileDescriptor> file = open_subject(probe);
     if (!file) return file.error();
-    IoResult<Reads> reads = plan_reads(probe, file->fd());
+    IoResult<Reads> reads = plan_reads(probe, file->number());
     if (!reads) return reads.error();
 
     DiskRate rate;
     if (probe.direct) {
-        const int refused = make_direct(*reads);
+        const AlignedBytes buffer = aligned_bytes(reads->block_bytes);
+        const int refused =
+            make_direct(*file, std::as_writable_bytes(std::span(buffer.get(), reads->block_bytes)));
         rate.direct = refused == 0;
         if (refused != 0) add_reason(rate.fallback, "O_DIRECT", refused);
     }
     // The next best to no cache is a cold one. Advice: pages in use elsewhere stay.
-    if (!rate.direct) posix_fadvise(file->fd(), 0, 0, POSIX_FADV_DONTNEED);
+    if (!rate.direct) posix_fadvise(file->number(), 0, 0, POSIX_FADV_DONTNEED);
     RingReader by_ring(*reads);
     if (probe.ring) {
         const int refused = by_ring.make();

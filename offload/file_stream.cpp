@@ -81,8 +81,11 @@ std::optional<IoError> FileStream::Parts::open_files(const std::vector<FileRange
         IoResult<OpenFile> file = OpenFile::open(path);
         if (!file) return file.error();
         files.push_back(std::move(*file));
-        if (setting.direct && !ranges.empty())
-            make_direct(files.back(), setting.memory.data(), fallback);
+        if (files.back().is_in_memory || !setting.direct || ranges.empty()) continue;
+        const int refused =
+            make_direct(files.back().descriptor, setting.memory.first(kSectorBytes));
+        files.back().is_direct = refused == 0;
+        if (refused != 0) add_reason(fallback, "O_DIRECT", refused);
     }
     return std::nullopt;
 }
@@ -137,7 +140,7 @@ void FileStream::Parts::submit(std::uint32_t entry) {
     const std::uint64_t from = block.resume_bytes();
     // One is free: there are as many as blocks in flight.
     io_uring_sqe* request = io_uring_get_sqe(&ring);
-    io_uring_prep_read(request, files[block.file].descriptor, block.data + from,
+    io_uring_prep_read(request, files[block.file].descriptor.number(), block.data + from,
                        static_cast<unsigned>(block.size_bytes - from), block.offset_bytes + from);
     io_uring_sqe_set_data64(request, entry);
 }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <random>
 
 namespace plimsoll::offload {
@@ -46,32 +47,28 @@ bool lies_in_memory(int descriptor, std::uint64_t size_bytes) {
 
 }  // namespace
 
+FileDescriptor::~FileDescriptor() {
+    if (number_ >= 0) close(number_);
+}
+
 IoResult<OpenFile> OpenFile::open(const std::string& path) {
-    OpenFile file;
+    FileDescriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const int number = descriptor.number();
     struct stat facts {};
-    file.descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (file.descriptor < 0 || fstat(file.descriptor, &facts) != 0)
+    if (number < 0 || fstat(number, &facts) != 0)
         return IoError{.action = "open", .path = path, .error_number = errno};
-    file.is_in_memory = lies_in_memory(file.descriptor, static_cast<std::uint64_t>(facts.st_size));
-    return file;
+    return OpenFile{std::move(descriptor),
+                    lies_in_memory(number, static_cast<std::uint64_t>(facts.st_size)), false};
 }
 
-OpenFile::~OpenFile() {
-    if (descriptor >= 0) close(descriptor);
-}
-
-void make_direct(OpenFile& file, std::byte* sector, std::string& fallback) {
-    if (file.is_in_memory) return;
-    const int flags = fcntl(file.descriptor, F_GETFL);
-    int refused = 0;
-    if (flags < 0 || fcntl(file.descriptor, F_SETFL, flags | O_DIRECT) != 0) {
-        refused = errno;
-    } else if (pread(file.descriptor, sector, kSectorBytes, 0) < 0) {
-        refused = errno;
-        fcntl(file.descriptor, F_SETFL, flags);
-    }
-    file.is_direct = refused == 0;
-    if (refused != 0) add_reason(fallback, "O_DIRECT", refused);
+int make_direct(const FileDescriptor& descriptor, std::span<std::byte> buffer) {
+    const int number = descriptor.number();
+    const int flags = fcntl(number, F_GETFL);
+    if (flags < 0 || fcntl(number, F_SETFL, flags | O_DIRECT) != 0) return errno;
+    if (pread(number, buffer.data(), buffer.size(), 0) >= 0) return 0;
+    const int refused = errno;
+    fcntl(number, F_SETFL, flags);
+    return refused;
 }
 
 void add_reason(std::string& reasons, const char* what, int error_number) {
@@ -84,8 +81,9 @@ void add_reason(std::string& reasons, const char* what, int error_number) {
 std::pair<bool, int> read_whole(const OpenFile& file, ReadBlock& block) {
     for (;;) {
         const std::uint64_t from = block.resume_bytes();
-        const ssize_t size = pread(file.descriptor, block.data + from, block.size_bytes - from,
-                                   static_cast<off_t>(block.offset_bytes + from));
+        const ssize_t size =
+            pread(file.descriptor.number(), block.data + from, block.size_bytes - from,
+                  static_cast<off_t>(block.offset_bytes + from));
         const int error_number = size < 0 ? errno : 0;
         switch (after_read(block, size < 0 ? -error_number : size)) {
             case ReadOutcome::again: continue;
@@ -94,7 +92,7 @@ std::pair<bool, int> read_whole(const OpenFile& file, ReadBlock& block) {
         }
         // Pages that this read brought in go; those of a file that was there are somebody's.
         if (!file.is_direct && !file.is_in_memory)
-            posix_fadvise(file.descriptor, static_cast<off_t>(block.offset_bytes),
+            posix_fadvise(file.descriptor.number(), static_cast<off_t>(block.offset_bytes),
                           static_cast<off_t>(block.size_bytes), POSIX_FADV_DONTNEED);
         return {true, 0};
     }

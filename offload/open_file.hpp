@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -16,27 +17,32 @@ inline constexpr std::uint32_t kRingDepth = 64;
 /// Threads that read directly wait for the drive and not for a processor.
 inline constexpr std::uint32_t kDirectThreadsMin = 16;
 
+/// A descriptor, closed with its holder. -1: none.
+class FileDescriptor {
+public:
+    explicit FileDescriptor(int number) : number_(number) {}
+    FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+    FileDescriptor& operator=(FileDescriptor&&) = delete;
+    ~FileDescriptor();
+    [[nodiscard]] int number() const { return number_; }
+
+private:
+    int number_;
+};
+
 /// A file that ranges are read from, and how its bytes are got at.
 struct OpenFile {
-    int descriptor = -1;
+    FileDescriptor descriptor;
     bool is_in_memory = false;  // reading through the page cache needs no drive
     bool is_direct = false;     // past the page cache
 
     [[nodiscard]] static IoResult<OpenFile> open(const std::string& path);
-
-    OpenFile() = default;
-    OpenFile(OpenFile&& other) noexcept
-        : descriptor(std::exchange(other.descriptor, -1)),
-          is_in_memory(other.is_in_memory),
-          is_direct(other.is_direct) {}
-    OpenFile& operator=(OpenFile&&) = delete;
-    ~OpenFile();
 };
 
-/// Has the file read past the page cache, unless it is in memory, and tries that with one sector at
-/// `sector`: some file systems only refuse then, and some memory is refused as a destination. A
-/// refusal is added to `fallback`.
-void make_direct(OpenFile& file, std::byte* sector, std::string& fallback);
+/// Has the file read past the page cache and tries that with one read into `buffer`, whole sectors
+/// at a whole sector: some file systems only refuse then, and some memory is refused as a
+/// destination. 0, or the errno of the refusal; the file is then read as before.
+[[nodiscard]] int make_direct(const FileDescriptor& descriptor, std::span<std::byte> buffer);
 
 /// Adds "what: what the system says" to reasons, once.
 void add_reason(std::string& reasons, const char* what, int error_number);
